@@ -14,6 +14,7 @@ from otel_straggler.cli import BROKEN_PIPE
 
 VERBS = {
     "alerts": "Render alert rules, check them, read the runbook.",
+    "checkpoints": "List, verify, and prune a folder of checkpoints.",
     "collector": "Receive OTLP from every rank, score it, serve metrics and reports.",
     "dashboards": "Write dashboards for Grafana.",
     "demo": "Let a rank fail, and see the alert arrive.",

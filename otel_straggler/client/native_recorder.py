@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from otel_straggler.client.native_records import (
+    NO_SECTION,
     PHASES,
     SECTIONS,
     TIMED_BY_EVENTS,
@@ -268,6 +269,15 @@ class NativeRecorder:
         names = timer.section, place.section, place.phase, place.session
         gpu = -1, duration_ns, -1, 0, TIMED_BY_EVENTS
         self._native.keep(TIMED_RECORD.pack(*numbers, -1, -1, *names, 0, 0, 0, *gpu))
+
+    def add_past(self, timer: NativeTimer, start_ns: int, end_ns: int) -> None:
+        """Add an execution outside of all steps, such as one of another process for this rank.
+        Times are those of ``perf_counter_ns``."""
+        if self.context is None:
+            return
+        numbers = self._native.next_span(), NO_SPAN, NO_SPAN, NO_STEP, start_ns, end_ns
+        names = timer.section, NO_SECTION, 0, self._number_of_session()
+        self._native.keep(TIMED_RECORD.pack(*numbers, -1, -1, *names, 0, 0, 0, 0, 0, 0, 0, 0))
 
     def begin_numbered(self, timer: NativeTimer, number: int, work: Any) -> None:
         self.works[number] = work

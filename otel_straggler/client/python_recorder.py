@@ -258,6 +258,15 @@ class PythonRecorder:
         else:
             self.overflow(record)
 
+    def add_past(self, timer: PythonTimer, start_ns: int, end_ns: int) -> None:
+        """Add an execution outside of all steps, such as one of another process for this rank.
+        Times are those of ``perf_counter_ns``."""
+        context = self.context
+        if context is not None:
+            outside = Context(context.session, None, NO_SPAN, "")
+            frame: Frame = (timer, next(_span_numbers), start_ns, outside, None)
+            self.keep((frame, None, end_ns, None, 0))
+
     def overflow(self, record: Record) -> None:
         """The ring is full: it is emptied on the spot if ``empty_here`` asked for it, else the
         execution is lost."""

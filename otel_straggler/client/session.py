@@ -74,6 +74,9 @@ class Session:
         self._faults: InjectionPlan | None = None
         self._injection: FaultInjection | None = None
         self._is_closing = False
+        from otel_straggler.client.checkpoints import CheckpointWatch
+
+        self._checkpoints = CheckpointWatch()
 
     @property
     def session_id(self) -> str:
@@ -128,6 +131,7 @@ class Session:
             self.begin()
         self._gpu.start()
         self._measure_waits()
+        self._checkpoints.start()
         if self._resolve_again is not None or self.settings.rank == 0:
             self._start_up = StartUp(self, self._resolve_again)
             self._start_up.start()
@@ -221,6 +225,7 @@ class Session:
             self._sdk.stop_propagating()
         if self._collectives is not None:
             self._collectives.close()
+        self._checkpoints.close()
         RECORDER.disable()
         self._is_closing = pending_exception() is None
         was_in_time = self.flush(deadline_s, outcome)

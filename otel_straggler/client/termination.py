@@ -37,6 +37,21 @@ first. One that still runs then has its own ideas, and its end another reason.""
 
 Flush = Callable[[float, Outcome | None], object]
 
+POSTPONING: list[Callable[[], float]] = []
+"""Each is called when SIGTERM comes, in the main thread or the watcher's, maybe in both, and
+returns how many seconds it needs before the process ends; it sends SIGTERM again when it is done.
+A checkpoint is saved so."""
+_INSTALLED: list[Termination] = []
+
+
+def is_installed() -> bool:
+    """Whether a handler of ours is in the chain."""
+    return bool(_INSTALLED)
+
+
+def _postponed_s() -> float:
+    return max((postpone() for postpone in list(POSTPONING)), default=0.0)
+
 
 class Termination:
     """Our place in the chain of SIGTERM handlers. A flush takes ``deadline_s`` at most."""
@@ -61,6 +76,7 @@ class Termination:
         self._previous = previous
         signal.signal(signal.SIGTERM, self._handle)
         self._is_installed = True
+        _INSTALLED.append(self)
         return True
 
     @property
@@ -82,6 +98,8 @@ class Termination:
         if not self._is_installed:
             return False
         self._is_installed = False
+        if self in _INSTALLED:
+            _INSTALLED.remove(self)
         is_last = signal.getsignal(signal.SIGTERM) == self._handle
         if threading.current_thread() is threading.main_thread():
             self._give_back_wakeup_fd()
@@ -95,6 +113,8 @@ class Termination:
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         """In the main thread. A handler of the user's own decides when the process ends."""
         self._came_at_s = time.monotonic()
+        if self._is_installed and _postponed_s() > 0.0:
+            return
         self._has_come.set()
         is_last = self._previous is signal.SIG_DFL
         if self._is_installed:
@@ -130,6 +150,10 @@ class Termination:
 
     def _end_unless_handled(self) -> None:
         """If the main thread has not run our handler by the deadline, it never will."""
+        until_s = time.monotonic() + _postponed_s()
+        while POSTPONING and time.monotonic() < until_s:
+            if self._has_come.wait(_GRACE_S):
+                return
         self._flush(self._deadline_s, "preempted")
         if not self._has_come.wait(self._deadline_s + _GRACE_S):
             _reset_to_default()

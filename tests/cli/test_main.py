@@ -90,6 +90,7 @@ def test_a_reader_that_goes_away_is_no_error(recorded) -> None:
 
 PRINTS = {
     "alerts": "render --only rules",
+    "checkpoints": "--help",
     "collector": "--help",
     "dashboards": "export {folder}",
     "demo": "--help",

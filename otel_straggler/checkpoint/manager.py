@@ -1,0 +1,250 @@
+"""``Manager``: saves a training's state when it is worth it, and restores the newest whole one."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from otel_straggler.checkpoint import folder as folders
+from otel_straggler.checkpoint.agreement import Agreement, Decision
+from otel_straggler.checkpoint.emergency import RequestFile, SigtermWatch
+from otel_straggler.checkpoint.membership import Membership, join
+from otel_straggler.checkpoint.restoring import restore
+from otel_straggler.checkpoint.schedule import Schedule
+from otel_straggler.client.checkpoints import record_past
+from otel_straggler.client.steps import phase
+from otel_straggler.detect.slow_writers import SlowWriters
+from otel_straggler.errors import ConfigError, StragglerError, UnavailableError, UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from otel_straggler.checkpoint.saving import SaveReport
+    from otel_straggler.checkpoint.writer_process import RunningSave, Saver
+
+_LOG = logging.getLogger("otel_straggler")
+_ANSWER_S: Final = 5.0
+
+
+class Manager:
+    """Saves every so many steps or seconds, or as often as costs least; restores; all ranks of the
+    training make one, after ``init_process_group()``.
+
+        with Manager("checkpoints", interval="optimal") as manager:
+            start = manager.restore(state) or 0
+            for step in range(start + 1, steps + 1):
+                ...
+                manager.step(step, state)
+                if manager.should_stop:
+                    break
+
+    A save stops the training while its state is copied; a process of DCP's writes it. That process
+    imports the script again: keep the training under ``if __name__ == "__main__":``.
+
+    Args:
+        folder: for checkpoints alone, on a file system that all ranks write to.
+        every_steps, every_s, interval: when to save: give one, or none to save on request alone.
+            "optimal" is Daly's interval from measured costs and failures.
+        keep: complete checkpoints that are kept.
+        timeout_s: a save that takes longer is given up.
+        emergency_s: from SIGTERM or an emergency request until the save must be committed; keep it
+            below the time after which the scheduler kills.
+        mtbf_s: mean seconds between failures of the run, where known; else estimated.
+        handle_sigterm: save before SIGTERM ends this process.
+        use_process: write in a process of DCP's; without, in a thread, which slows the training.
+        request_file: a path; a file that appears there asks for a save. Default: the variable
+            OTEL_STRAGGLER_CHECKPOINT_REQUEST_FILE.
+
+    Raises:
+        ConfigError: an argument is wrong.
+        InputError: ``folder`` holds something else.
+        UsageError: another training writes to it, or the process group cannot be used.
+        UnavailableError: torch lacks what is needed.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        every_steps: int | None = None,
+        every_s: float | None = None,
+        interval: Literal["optimal"] | None = None,
+        keep: int = 2,
+        timeout_s: float = 600.0,
+        emergency_s: float = 25.0,
+        mtbf_s: float | None = None,
+        handle_sigterm: bool = True,
+        use_process: bool = True,
+        request_file: str | Path | None = None,
+    ) -> None:
+        for name, value in (("keep", keep), ("timeout_s", timeout_s), ("emergency_s", emergency_s)):
+            if value <= 0:
+                raise ConfigError.of(f"Manager({name}=...)", value, "a number above 0", _LEAVE_OUT)
+        self._schedule = Schedule(every_steps, every_s, interval, mtbf_s)
+        from otel_straggler.checkpoint.writer_process import Saver
+
+        self._folder = Path(folder).absolute()
+        self._keep, self._timeout_s, self._emergency_s = keep, timeout_s, emergency_s
+        self._members: Membership = join(self._folder)
+        self._saver: Saver = Saver(
+            self._members,
+            use_process=use_process,
+            sigterm_delay_s=emergency_s if handle_sigterm else 0.0,
+        )
+        self._running: RunningSave | None = None
+        self._slow_writers = SlowWriters()
+        self._agreement = Agreement(
+            self._members.address.under("steps"),
+            self._members.rank,
+            self._members.world_size,
+            _ANSWER_S,
+        )
+        self._schedule.begin(self._members)
+        self._is_closed = False
+        self.should_stop = False
+        self._sigterm = SigtermWatch(self._end_with_save, emergency_s)
+        if handle_sigterm:
+            self._sigterm.install()
+        self._file = RequestFile(request_file, self.request_save)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close(is_clean=error is None)
+
+    def step(self, step: int, state: Any) -> None:
+        """Say that ``step`` is done, on every rank; saves ``state`` if it is time.
+
+        Never raises for a save that fails: it is logged, and the checkpoint before stays.
+
+        Args:
+            step: the number of the step, which only grows.
+            state: what to save, as DCP's ``save`` takes it, or a function that returns it.
+        """
+        if self._is_closed:
+            raise UsageError.of("Manager.step()", step, "a manager that is open", "Make a new one.")
+        self._collect(wait=False)
+        if self._schedule.is_due_at_step(step):
+            self._save(step, state, "schedule", self._members.ranks, f"step {step}")
+        elif self._members.is_first and self._running is None and self._schedule.is_due_now():
+            self._agreement.request("schedule")
+        decision = self._agreement.reach(step)
+        if decision is not None:
+            self._save_as_decided(step, state, decision)
+
+    def request_save(self, reason: str = "request") -> None:
+        """Have all ranks that live save at their next common step. From any thread."""
+        self._agreement.request(reason, time.time() + self._emergency_s)
+
+    def save(self, step: int, state: Any) -> Path | None:
+        """Save now, on every rank at the same step; returns the checkpoint once it is committed, or
+        None if it failed."""
+        self._save(step, state, "call", self._members.ranks, f"call {step}")
+        return self._collect(wait=True)
+
+    def restore(self, state: Any, step: int | None = None) -> int | None:
+        """Load the newest complete checkpoint whose hashes hold into ``state``, on every rank.
+
+        Args:
+            step: this one instead of the newest.
+
+        Returns:
+            The step that it was saved at; None if there is none.
+
+        Raises:
+            InputError: there is none of ``step``, or what it holds does not fit ``state``.
+        """
+        self._collect(wait=True)
+        with phase("checkpoint"):
+            return restore(self._folder, self._members, state, step, self._timeout_s)
+
+    def wait(self) -> Path | None:
+        """Wait for a running save; returns its checkpoint, or None."""
+        return self._collect(wait=True)
+
+    def close(self, *, is_clean: bool = True) -> None:
+        """Wait for a running save, and let others write to the folder. Safe to call twice."""
+        if self._is_closed:
+            return
+        with contextlib.suppress(StragglerError):
+            self._collect(wait=True)
+        self._is_closed = True
+        self._file.close()
+        self._agreement.close()
+        self._schedule.end(is_clean=is_clean)
+        self._saver.close()
+        self._members.leave()
+        self._sigterm.close()
+
+    def _end_with_save(self) -> None:
+        """SIGTERM has come."""
+        self._agreement.request("preemption", time.time() + self._emergency_s, is_end=True)
+
+    def _save_as_decided(self, step: int, state: Any, decision: Decision) -> None:
+        self._save(step, state, decision.reason, decision.ranks, f"request {decision.number}")
+        if decision.deadline_unix_s or decision.is_end:
+            self._collect(wait=True)
+        if decision.is_end:
+            self.should_stop = True
+            self._sigterm.end()
+
+    def _save(self, step: int, state: Any, reason: str, ranks: tuple[int, ...], what: str) -> None:
+        began_s = time.monotonic()
+        with phase("checkpoint"):
+            self._collect(wait=True)  # it still has the copies
+            name = folders.name_of(step, f"{self._members.session} {what}")
+            content = state() if callable(state) else state
+            try:
+                self._running = self._saver.begin(
+                    self._members.context(name, step, reason, ranks, self._timeout_s),
+                    content,
+                )
+            except Exception as error:  # noqa: BLE001  the training goes on
+                self._log_failure(step, error)
+                return
+        self._running.blocking_s = time.monotonic() - began_s
+        self._schedule.begun()
+
+    def _collect(self, *, wait: bool) -> Path | None:
+        """What became of the running save."""
+        running = self._running
+        if running is None or not (wait or running.is_done):
+            return None
+        self._running = None
+        try:
+            report = running.result()
+        except UnavailableError as error:
+            self._log_failure(running.step, error)
+            return None
+        self._schedule.measured(running.blocking_s, running.save_s)
+        for name, start_s, end_s in report.phases:
+            record_past(f"checkpoint_{name}", start_s, end_s)
+        if self._members.is_first:
+            _LOG.info(
+                "checkpoint of step %d: %s, blocked %.3f s, committed after %.1f s",
+                running.step, report.path.name, running.blocking_s, running.save_s,
+            )  # fmt: skip
+            self._warn_of_slow_writers(report)
+            with contextlib.suppress(OSError):
+                folders.prune(self._folder, self._keep)
+        return report.path
+
+    def _warn_of_slow_writers(self, report: SaveReport) -> None:
+        for slow in self._slow_writers.observe(report.write_s):
+            _LOG.warning("checkpoints wait for a slow writer: %s", slow.text)
+
+    def _log_failure(self, step: int, error: BaseException) -> None:
+        _LOG.warning("the checkpoint of step %d was not saved: %s", step, error)
+
+
+_LEAVE_OUT: Final = "Leave it out for the default."

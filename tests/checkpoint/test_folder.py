@@ -1,0 +1,158 @@
+"""A checkpoint is there or is not; what is no checkpoint of ours is left alone."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from otel_straggler.checkpoint import Manager
+from otel_straggler.checkpoint.folder import MANIFEST, list_checkpoints, prune, verify
+from otel_straggler.errors import InputError, UsageError
+
+from .states import manager_in, restored, saved, state_at
+
+
+def shard(path: Path) -> Path:
+    return next(path.glob("*.distcp"))
+
+
+def truncate(path: Path) -> None:
+    os.truncate(shard(path), 100)
+
+
+def tear(path: Path) -> None:
+    """As after a power cut: the size is right, the last block is not."""
+    with shard(path).open("r+b") as file:
+        file.seek(-64, os.SEEK_END)
+        file.write(bytes(64))
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(shard(path).read_bytes())
+    content[len(content) // 2] ^= 1
+    shard(path).write_bytes(content)
+
+
+def truncate_manifest(path: Path) -> None:
+    os.truncate(path / MANIFEST, (path / MANIFEST).stat().st_size // 2)
+
+
+def change_manifest(path: Path) -> None:
+    manifest = path / MANIFEST
+    manifest.write_text(manifest.read_text().replace('"reason": "call"', '"reason": "cell"'))
+
+
+def replace_by_link(path: Path) -> None:
+    moved = shard(path).rename(path / "moved")
+    (path / "__0_0.distcp").symlink_to(moved)
+
+
+DAMAGES: list[Callable[[Path], None]] = [
+    truncate,
+    tear,
+    flip_a_bit,
+    lambda path: shard(path).unlink(),
+    lambda path: (path / ".metadata").unlink(),
+    lambda path: (path / MANIFEST).unlink(),
+    lambda path: (path / MANIFEST).write_bytes(b""),
+    truncate_manifest,
+    change_manifest,
+    replace_by_link,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_after_damage_the_one_before_is_restored_bit_for_bit(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    """Torn, truncated, changed, missing: never a part of it."""
+    _, newest = saved(tmp_path, 1, 2)
+    damage(newest)
+    step, state = restored(tmp_path)
+    assert step == 1
+    assert torch.equal(state["weights"], state_at(1)["weights"])
+    assert state["position"] == {"epoch": 1}
+
+
+def test_without_damage_the_newest_is_restored(tmp_path: Path) -> None:
+    saved(tmp_path, 1, 2)
+    step, state = restored(tmp_path)
+    assert step == 2
+    assert torch.equal(state["weights"], state_at(2)["weights"])
+
+
+def test_a_step_can_be_named(tmp_path: Path) -> None:
+    saved(tmp_path, 1, 2)
+    assert restored(tmp_path, step=1)[0] == 1
+    with pytest.raises(InputError, match="got 7; expected the step of a complete checkpoint"):
+        restored(tmp_path, step=7)
+
+
+def test_an_empty_folder_restores_nothing(tmp_path: Path) -> None:
+    assert restored(tmp_path / "new")[0] is None
+
+
+def test_a_foreign_folder_is_refused_and_unchanged(tmp_path: Path) -> None:
+    (tmp_path / "step-1-00000000").mkdir()
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="Nothing was changed"):
+        Manager(tmp_path, handle_sigterm=False)
+    with pytest.raises(InputError, match=r"a folder without checkpoints\.json of ours"):
+        prune(tmp_path, 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1-00000000", "thesis.tex"]
+
+
+def test_two_trainings_cannot_write_to_one_folder(tmp_path: Path) -> None:
+    with (
+        manager_in(tmp_path),
+        pytest.raises(UsageError, match=f"process {os.getpid()} on .*nobody else writes"),
+    ):
+        Manager(tmp_path, handle_sigterm=False)
+    saved(tmp_path, 1)
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    """And the training goes on: the next save, with room again, is committed."""
+    with manager_in(tmp_path) as manager:
+        assert manager.save(1, state_at(1)) is not None
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, hard))
+        try:
+            assert manager.save(2, state_at(2)) is None
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert [one.step for one in list_checkpoints(tmp_path)] == [1]
+        assert manager.save(3, state_at(3)) is not None
+    assert restored(tmp_path)[0] == 3
+
+
+def test_only_the_newest_are_kept_and_what_killed_saves_left_is_deleted(tmp_path: Path) -> None:
+    saved(tmp_path, 1, 2, 3, keep=2)
+    assert [one.step for one in list_checkpoints(tmp_path)] == [3, 2]
+    (tmp_path / ".saving-step-9-00000000").mkdir()
+    (tmp_path / ".removing-step-1-00000000").mkdir()
+    saved(tmp_path)
+    assert not list(tmp_path.glob(".*ing-*"))
+
+
+def test_an_incomplete_one_does_not_count_as_kept(tmp_path: Path) -> None:
+    """Else pruning would delete the last that can be restored."""
+    paths = saved(tmp_path, 1, 2, 3, keep=3)
+    truncate(paths[2])
+    assert [one.step for one in prune(tmp_path, 2)] == []
+    assert [one.step for one in prune(tmp_path, 1)] == [1]
+    assert restored(tmp_path)[0] == 2
+
+
+def test_ranks_share_the_reading_of_hashes(tmp_path: Path) -> None:
+    """Each file is read by one of them."""
+    (path,) = saved(tmp_path, 1)
+    flip_a_bit(path)
+    (checkpoint,) = list_checkpoints(tmp_path)
+    problems = [verify(checkpoint, part, 2) for part in range(2)]
+    assert sorted(problems) == ["", "__0_0.distcp differs from what was written"]
