@@ -386,6 +386,13 @@ OF_PROCESS: tuple[Setting, ...] = (
         "`otel-straggler run`",
     ),
     Setting(
+        "request of a checkpoint",
+        own("CHECKPOINT_REQUEST_FILE", "/run/save-now"),
+        "none",
+        "while `checkpoint.Manager` runs, a file that appears there has all ranks save at the "
+        "newest step that they share",
+    ),
+    Setting(
         "supervisor",
         own("SUPERVISOR", "http://supervisor:9470"),
         "none: nothing is reported",
