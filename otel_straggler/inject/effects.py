@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import resource
 import signal
@@ -111,7 +112,7 @@ def raising(_fault: Fault, _of: Surroundings) -> Iterator[None]:
 @contextlib.contextmanager
 def leaking(fault: Fault, _of: Surroundings) -> Iterator[None]:
     """Memory is taken bit by bit, and given back at the end."""
-    taken: list[bytes] = []
+    taken: list[mmap.mmap] = []  # not the allocator's, which may keep what is given back
     max_bytes = int(_available_bytes() * _MEMORY_SHARE)
     piece = b"\x01" * max(1, int(fault.size * MiB * _LEAK_EVERY_S))
     ended = threading.Event()
@@ -119,7 +120,8 @@ def leaking(fault: Fault, _of: Surroundings) -> Iterator[None]:
     def leak() -> None:
         while not ended.wait(_LEAK_EVERY_S):
             if (len(taken) + 1) * len(piece) <= max_bytes:
-                taken.append(bytes(bytearray(piece)))
+                taken.append(mmap.mmap(-1, len(piece)))
+                taken[-1].write(piece)
 
     thread = threading.Thread(target=leak, name="otel-straggler-leak", daemon=True)
     thread.start()
@@ -128,7 +130,8 @@ def leaking(fault: Fault, _of: Surroundings) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        taken.clear()
+        for one in taken:
+            one.close()
 
 
 def _available_bytes() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _EVIDENCE: Final = "OTEL_STRAGGLER_EVIDENCE_DIR"
 FINISHED_FLAG: Final = "FAULT_TOL_FINISHED_FLAG_FILE"
 LOGS: Final = "training-logs"
+_MAX_TEMPORARY: Final = 60
+"""Bytes of a path in which the agent's folder, with the name of its socket, has room."""
 """Folder for the logs of runs, below the working directory, where ``--log-dir`` names none."""
 _NO_SHARED_STORE: Final = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 """Torchelastic lets the ranks of all attempts share one store, in which those of the next attempt
@@ -166,7 +169,14 @@ def _running_agent(
     from otel_straggler.agent.process import running_agent
 
     with (
-        tempfile.TemporaryDirectory(prefix="otel-straggler-agent-") as folder,
+        tempfile.TemporaryDirectory(prefix="otel-straggler-agent-", dir=_for_sockets()) as folder,
         running_agent(config, folder=folder, environment=environment) as variables,
     ):
         yield variables
+
+
+def _for_sockets() -> str:
+    """The folder of temporary files, unless its path leaves no room for a socket's, as that of a
+    job can."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) <= _MAX_TEMPORARY else "/tmp"  # noqa: S108

@@ -135,7 +135,8 @@ def seconds_of_time(text: str) -> float:
 
     Raises ValueError if it is none.
     """
-    return _nanoseconds(text) / 1e9
+    whole_s, part_ns = divmod(_nanoseconds(text), 1_000_000_000)
+    return whole_s + part_ns / 1e9
 
 
 def _nanoseconds(text: str) -> int:

@@ -16,10 +16,12 @@ from otel_straggler.client.packing import Request
 from otel_straggler.model.observation import NO_STEP, Section, merge_batches
 from otel_straggler.otlp.decode_spans import SpanDecoder
 
-from .made_records import Made, random_runs
+from .made_records import PHASES, Made, random_runs
 from .test_native_spans import OFFSET_NS, packers
 
 LONGEST_NAME = 256  # that a collector keeps
+WHOLE_STEPS = {Section("step", "compute").in_phase(phase) for phase in PHASES}
+"""As which a step is scored in which no section ended: client/test_two_exporters.py."""
 Where = tuple[str, Section, int]
 
 
@@ -98,6 +100,7 @@ def read(decoder: SpanDecoder, requests: list[Request]) -> list[Run]:
             None if np.isnan(size) else size,
         )
         for source, section, step, start_ns, length_ns, seq, size in rows
+        if batch.sections[section] not in WHOLE_STEPS
     ]
 
 
