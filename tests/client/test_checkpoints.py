@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch.distributed import checkpoint as dcp
-from torch.distributed.checkpoint import logger as dcp_logger
 
 from otel_straggler import configure, phase, shutdown
 from otel_straggler.client.checkpoints import CheckpointWatch, record_past
 from otel_straggler.client.recorder import Record
 from otel_straggler.client.recording import RECORDER, RECORDING, Inbox
 from otel_straggler.testing import CapturedRequests
+
+torch = pytest.importorskip("torch")
+dcp = pytest.importorskip("torch.distributed.checkpoint")
+dcp_logger = pytest.importorskip("torch.distributed.checkpoint.logger")
 
 
 @pytest.fixture
