@@ -43,7 +43,7 @@ def test_a_rank_with_slow_steps_is_named_without_any_section(
     page = trained(collector, str(tmp_path / "store") if "each other" in ranks else "")
     [verdict] = [each for each in page["verdicts"] if each["state"] == "confirmed"]
     assert (verdict["rank"], verdict["section"]) == (2, "step")
-    assert 1.25 < verdict["slowdown"] < 1.75
+    assert 1.25 < verdict["slowdown"] < 2.5
     assert "rank 2 on node-2 was slow in step" in page["answer"]["headline"]
     assert "with ots.section('data')" in page["answer"]["advice"][-1]
     assert [section["name"] for section in page["sections"]] == ["step"]
