@@ -18,8 +18,7 @@ import pytest
 
 from otel_straggler.agent.beats import BeatPage, BeatReader
 from otel_straggler.agent.connections import Connection, Peer, Rejections
-from otel_straggler.agent.errors import ProtocolError
-from otel_straggler.agent.frames import MAX_FRAME, Frames, encode
+from otel_straggler.agent.frames import MAX_FRAME, Frames, ProtocolError, encode
 
 from ..waiting import eventually
 from .conftest import LocalAgent, MakeAgent, MakeClient
