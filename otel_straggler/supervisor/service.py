@@ -18,8 +18,7 @@ from otel_straggler.otlp.clients.token import token_headers
 from otel_straggler.secret import reveal
 from otel_straggler.supervisor.api import MAX_BODY_BYTES, SupervisorApi
 from otel_straggler.supervisor.engine import Engine
-from otel_straggler.supervisor.executors import Executor
-from otel_straggler.supervisor.executors.printing import PrintExecutor
+from otel_straggler.supervisor.executors import Executor, PrintExecutor
 from otel_straggler.supervisor.executors.programs import Programs
 from otel_straggler.supervisor.executors.shell import ShellExecutor
 from otel_straggler.supervisor.executors.slurm import SlurmExecutor
