@@ -1,5 +1,5 @@
-"""The parent of torchrun: starts the node's agent and torchrun, job after job until the training has
-left its marker, passes signals on, reports."""
+"""The parent of torchrun: starts the node's agent and torchrun, once or until the training has left
+its marker, passes signals on, reports."""
 
 from __future__ import annotations
 
