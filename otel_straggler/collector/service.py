@@ -36,7 +36,8 @@ from otel_straggler.collector.history.writer import (
     start_backfill,
 )
 from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, ByteBudget, Intake, Request
-from otel_straggler.collector.ingest.servers import Servers, require_packages
+from otel_straggler.collector.ingest.loop_thread import require_packages
+from otel_straggler.collector.ingest.servers import Servers
 from otel_straggler.collector.metrics.self_metrics import self_families
 from otel_straggler.collector.settings import (
     CollectorSettings,
@@ -81,7 +82,7 @@ class Collector:
     """
 
     def __init__(self, settings: CollectorSettings | None = None) -> None:
-        require_packages()
+        require_packages("collector", "httptools", "h2")
         from otel_straggler.collector.api.routes import Api
         from otel_straggler.collector.views.pages import Pages
 

@@ -13,10 +13,9 @@ from urllib.parse import urlsplit
 
 from otel_straggler import semconv
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.collector.access.settings import AuthSettings, TlsSettings
+from otel_straggler.collector.access.settings import ADDRESS, AuthSettings, TlsSettings
 from otel_straggler.collector.alerting.posting import Access
 from otel_straggler.detect.scores.settings import HangSettings, ScoreSettings, VerdictSettings
-from otel_straggler.errors import ConfigError
 from otel_straggler.model.alert import Mode, Severity
 from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.span_rules import SpanNames
@@ -35,32 +34,6 @@ from otel_straggler.setting import (
 )
 
 MiB: Final = 1024 * 1024
-
-
-def parse_address(address: str, *, where: str) -> tuple[str, int]:
-    """Split HOST:PORT (an IPv6 host in brackets).
-
-    >>> parse_address("[::1]:4318", where="x")
-    ('::1', 4318)
-
-    Raises:
-        ConfigError: there is no port, or it is none.
-    """
-    host, colon, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
-        expected = "HOST:PORT with a port of 0 to 65535"
-        remedy = "Use for example 127.0.0.1:4318; port 0 picks a free one."
-        raise ConfigError.of(where, address, expected, remedy)
-    return host, int(port)
-
-
-def _is_address(address: str) -> bool:
-    try:
-        parse_address(address, where="")
-    except ConfigError:
-        return False
-    return True
 
 
 def _is_url(url: str) -> bool:
@@ -101,7 +74,6 @@ def is_token(token: str) -> bool:
     return len(token) <= 500 and all("!" <= letter <= "~" for letter in token)
 
 
-_ADDRESS: Final = text("HOST:PORT, such as 127.0.0.1:9464; port 0 picks a free one", _is_address)
 _BYTES: Final = integer(MiB)
 _KEYS: Final = texts("a list of attribute keys without blanks around them", _are_stripped)
 _PATTERNS: Final = texts("a list of patterns of span names, such as train.*", _are_stripped)
@@ -118,9 +90,9 @@ class ReceiverSettings:
     """Where OTLP comes in."""
 
     otlp_http: str = option(
-        "127.0.0.1:4318", _ADDRESS, "OTLP over HTTP, protobuf and JSON", "--otlp-http HOST:PORT"
+        "127.0.0.1:4318", ADDRESS, "OTLP over HTTP, protobuf and JSON", "--otlp-http HOST:PORT"
     )
-    otlp_grpc: str = option("127.0.0.1:4317", _ADDRESS, "OTLP over gRPC", "--otlp-grpc HOST:PORT")
+    otlp_grpc: str = option("127.0.0.1:4317", ADDRESS, "OTLP over gRPC", "--otlp-grpc HOST:PORT")
     max_body_bytes: int = option(
         64 * MiB,
         integer(1024),
@@ -139,7 +111,7 @@ class MetricsSettings:
     """The live page, /metrics, /v1/report, /healthz and /readyz."""
 
     listen: str = option(
-        "127.0.0.1:9464", _ADDRESS, "live page, /metrics, /v1/report, health", "--metrics HOST:PORT"
+        "127.0.0.1:9464", ADDRESS, "live page, /metrics, /v1/report, health", "--metrics HOST:PORT"
     )
     socket: str = option(
         "",

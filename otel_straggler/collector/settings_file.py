@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_straggler.collector.access.grants import read_grants
-from otel_straggler.collector.access.settings import is_loopback
+from otel_straggler.collector.access.settings import is_loopback, parse_address
 from otel_straggler.collector.access.tls import ServerTls, check_tls
 from otel_straggler.collector.settings import (
     CollectorSettings,
     CommandsSettings,
     NotifySettings,
     is_token,
-    parse_address,
 )
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.errors import ConfigError
