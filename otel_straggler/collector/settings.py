@@ -6,15 +6,14 @@ alerts: in ``alerts/settings.py``), and the place that uses it.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
-from urllib.parse import urlsplit
 
 from otel_straggler import semconv
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.access.settings import ADDRESS, AuthSettings, TlsSettings
 from otel_straggler.collector.alerting.posting import Access
+from otel_straggler.config import TOKEN
 from otel_straggler.detect.scores.settings import HangSettings, ScoreSettings, VerdictSettings
 from otel_straggler.model.alert import Mode, Severity
 from otel_straggler.otlp.identity import Aliases
@@ -22,10 +21,13 @@ from otel_straggler.otlp.span_rules import SpanNames
 from otel_straggler.secret import secret_if_url
 from otel_straggler.setting import (
     ANY_TEXT,
+    BASE_URLS,
     SWITCH,
     above,
     choice,
     integer,
+    is_base_url,
+    is_url,
     kind,
     number,
     option,
@@ -36,31 +38,6 @@ from otel_straggler.setting import (
 MiB: Final = 1024 * 1024
 
 
-def _is_url(url: str) -> bool:
-    """Whether it has a scheme and a host, and nothing that would show in logs or be cut off."""
-    if not url.isprintable() or " " in url:
-        return False
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises if it is no port
-    except ValueError:
-        return False
-    is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
-    return is_http and "@" not in parts.netloc and not parts.fragment
-
-
-def _is_base(url: str) -> bool:
-    return _is_url(url) and "?" not in url
-
-
-def _urls(value: object) -> tuple[str, ...]:
-    """Of a list, or of text with commas between them."""
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split(",") if part.strip()]
-    is_list = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
-    return tuple(value) if is_list else ("",)  # type: ignore[arg-type]
-
-
 def _is_forward_url(url: str) -> bool:
     of_a_signal = url.rstrip("/").endswith(("/v1/traces", "/v1/metrics", "/v1/logs"))
     return not url or (url.startswith(("http://", "https://")) and not of_a_signal)
@@ -68,10 +45,6 @@ def _is_forward_url(url: str) -> bool:
 
 def _are_stripped(values: list[str]) -> bool:
     return all(value and value == value.strip() for value in values)
-
-
-def is_token(token: str) -> bool:
-    return len(token) <= 500 and all("!" <= letter <= "~" for letter in token)
 
 
 _BYTES: Final = integer(MiB)
@@ -129,11 +102,7 @@ class MetricsSettings:
     )
     peers: tuple[str, ...] = option(
         (),
-        kind(
-            accepts=lambda value: all(map(_is_base, _urls(value))),
-            expected="http:// or https:// URLs without a name or password in them",
-            convert=_urls,
-        ),
+        BASE_URLS,
         "metrics addresses of the other shards behind one gateway: the page and `/v1/runs` show "
         "the runs of all, and a run that moves between them alerts once. The list may contain this "
         "shard",
@@ -173,7 +142,7 @@ class AttributeSettings:
     section: tuple[str, ...] = option((), _KEYS, "the section of a span, in place of its name")
 
     def aliases(self) -> Aliases:
-        return Aliases().extended(**dataclasses.asdict(self))
+        return Aliases().extended(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,7 +224,7 @@ class CommandsSettings:
     )
     token: str = option(
         "",
-        text("letters, digits and signs of ASCII without blanks", is_token, is_secret=True),
+        TOKEN,
         "shared secret of both; the variable `OTEL_STRAGGLER_COMMANDS_TOKEN` if empty",
     )
     on_hang: tuple[str, ...] = option(
@@ -323,7 +292,7 @@ class HistorySettings:
 
     path: str = option(
         "",
-        dataclasses.replace(ANY_TEXT, convert=secret_if_url),
+        replace(ANY_TEXT, convert=secret_if_url),
         "SQLite file; or `postgresql://USER@HOST/DATABASE`, which all shards may share (the "
         "password: in `PGPASSWORD` or `~/.pgpass`); empty = in memory, gone with the process",
         "--history PATH",
@@ -366,14 +335,14 @@ class NotifySettings(Access):
         texts(
             "a list of http:// or https:// URLs without a name or password in it, e.g. "
             "http://alertmanager:9093",
-            lambda urls: all(map(_is_base, urls)) and len(set(urls)) == len(urls),
+            lambda urls: all(map(is_base_url, urls)) and len(set(urls)) == len(urls),
         ),
         "base URLs of all replicas, e.g. http://alertmanager:9093; each gets everything, in mode "
         "observe too (labelled so)",
     )
     webhook: str = option(
         "",
-        text(_URL, lambda url: not url or _is_url(url)),
+        text(_URL, lambda url: not url or is_url(url)),
         "URL that understands Alertmanager's webhooks; it is notified only in mode page",
     )
     min_severity: Severity = option(
@@ -391,7 +360,7 @@ class NotifySettings(Access):
     repeat_s: float = option(14_400.0, number(60), "and one without news after so long")
     external_url: str = option(
         "",
-        text(_URL, lambda url: not url or _is_base(url)),
+        text(_URL, lambda url: not url or is_base_url(url)),
         "address of this collector for people, for links; that of its pages if empty",
     )
 

@@ -15,8 +15,8 @@ from otel_straggler.collector.settings import (
     CollectorSettings,
     CommandsSettings,
     NotifySettings,
-    is_token,
 )
+from otel_straggler.config import TOKEN
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.errors import ConfigError
 from otel_straggler.setting import Setting, read_section, rows_of, sections_of
@@ -137,11 +137,11 @@ def with_token(
         ConfigError: commands are on without a token, or it cannot stand in a header.
     """
     given = settings.token or (os.environ if env is None else env).get(TOKEN_VARIABLE, "").strip()
-    if settings.enabled and not (given and is_token(given)):
+    if settings.enabled and not (given and TOKEN.accepts(given)):
         raise ConfigError.of(
             f"{where}: commands.token",
             "..." if given else "",
-            "a token of letters, digits and signs of ASCII without blanks",
+            TOKEN.expected,
             f"Set {TOKEN_VARIABLE}, for example to the output of: openssl rand -hex 32",
         )
     return replace(settings, token=given)

@@ -17,7 +17,17 @@ from otel_straggler.collector.access.settings import (
 )
 from otel_straggler.collector.access.tls import ServerTls, check_tls
 from otel_straggler.errors import ConfigError
-from otel_straggler.setting import ANY_TEXT, above, choice, kind, option, read_section, text, texts
+from otel_straggler.setting import (
+    ANY_TEXT,
+    above,
+    choice,
+    is_base_url,
+    kind,
+    option,
+    read_section,
+    text,
+    texts,
+)
 from otel_straggler.supervisor.executors.kubernetes import KubernetesSettings
 from otel_straggler.supervisor.executors.shell import ShellSettings
 from otel_straggler.supervisor.executors.slurm import SlurmSettings
@@ -93,7 +103,7 @@ class ExportSettings:
         "",
         text(
             "an http:// or https:// URL without /v1/traces",
-            lambda url: not url or url.startswith(("http://", "https://")),
+            lambda url: not url or is_base_url(url),
         ),
         "base URL for OTLP over HTTP; empty = no spans are sent",
     )

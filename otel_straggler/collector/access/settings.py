@@ -97,4 +97,4 @@ def _is_address(address: str) -> bool:
     return True
 
 
-ADDRESS: Final = text("HOST:PORT, such as 127.0.0.1:9464; port 0 picks a free one", _is_address)
+ADDRESS: Final = text("HOST:PORT; port 0 picks a free one", _is_address)
