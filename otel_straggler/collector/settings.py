@@ -1,7 +1,7 @@
 """All settings of the collector, in one table: the file's sections, in its order.
 
 A new setting is one row here (of scores, verdicts and hangs: in ``detect/scores/settings.py``; of
-alerts: in ``alerts/settings.py``), and the place that uses it.
+alerts: in ``alerts/settings.py`` and ``alerting/posting.py``), and the place that uses it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final
 from otel_straggler import semconv
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.access.settings import ADDRESS, AuthSettings, TlsSettings
-from otel_straggler.collector.alerting.posting import Access
+from otel_straggler.collector.alerting.posting import NotifySettings
 from otel_straggler.config import TOKEN
 from otel_straggler.detect.scores.settings import HangSettings, ScoreSettings, VerdictSettings
-from otel_straggler.model.alert import Mode, Severity
+from otel_straggler.model.alert import Mode
 from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.span_rules import SpanNames
 from otel_straggler.secret import secret_if_url
@@ -26,10 +26,7 @@ from otel_straggler.setting import (
     above,
     choice,
     integer,
-    is_base_url,
-    is_url,
     kind,
-    number,
     option,
     text,
     texts,
@@ -55,7 +52,6 @@ _FORWARD_MODE: Final = kind(
     expected='"off", "all" or "sampled"',
     convert=lambda value: value or ("off" if value is False else ""),  # YAML reads off as false
 )
-_URL: Final = "an http:// or https:// URL without a name or password in it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,50 +319,6 @@ class HistorySettings:
     spool_max_mib: int = option(
         1024, integer(1), "size of the log; beyond it the oldest requests are dropped, and counted"
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotifySettings(Access):
-    """Whom the collector itself notifies; by default nobody. Alertmanagers or one webhook; both
-    would notify people twice."""
-
-    alertmanagers: tuple[str, ...] = option(
-        (),
-        texts(
-            "a list of http:// or https:// URLs without a name or password in it, e.g. "
-            "http://alertmanager:9093",
-            lambda urls: all(map(is_base_url, urls)) and len(set(urls)) == len(urls),
-        ),
-        "base URLs of all replicas, e.g. http://alertmanager:9093; each gets everything, in mode "
-        "observe too (labelled so)",
-    )
-    webhook: str = option(
-        "",
-        text(_URL, lambda url: not url or is_url(url)),
-        "URL that understands Alertmanager's webhooks; it is notified only in mode page",
-    )
-    min_severity: Severity = option(
-        "warning", choice("info", "warning", "critical"), "for a webhook: info, warning or critical"
-    )
-    send_resolved: bool = option(True, SWITCH, "whether a webhook is notified when an alert ends")
-    resend_s: float = option(
-        60.0,
-        number(0.1, 3_600),
-        "from one message on a firing alert to an Alertmanager to the next",
-    )
-    interval_s: float = option(
-        60.0, number(0.1, 86_400), "a webhook gets at most one message in so long"
-    )
-    repeat_s: float = option(14_400.0, number(60), "and one without news after so long")
-    external_url: str = option(
-        "",
-        text(_URL, lambda url: not url or is_base_url(url)),
-        "address of this collector for people, for links; that of its pages if empty",
-    )
-
-    @property
-    def is_on(self) -> bool:
-        return bool(self.alertmanagers or self.webhook)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

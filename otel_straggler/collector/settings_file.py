@@ -11,10 +11,10 @@ from typing import Any, Final
 from otel_straggler.collector.access.grants import read_grants
 from otel_straggler.collector.access.settings import is_loopback, parse_address
 from otel_straggler.collector.access.tls import ServerTls, check_tls
+from otel_straggler.collector.alerting.posting import NotifySettings
 from otel_straggler.collector.settings import (
     CollectorSettings,
     CommandsSettings,
-    NotifySettings,
 )
 from otel_straggler.config import TOKEN
 from otel_straggler.detect.scores.settings import VerdictSettings
