@@ -124,7 +124,7 @@ class Collector:
         self._trials = Trials(settings)
         self._peers = Peers(
             settings.metrics.peers,
-            ages=self._worker.ages,
+            ages=lambda: self._worker.snapshot.ages(),  # noqa: PLW0108  of the newest
             evict=self._worker.evict_runs,
             take_over=self._notifying.take_over,
         )
