@@ -7,9 +7,8 @@ import contextlib
 import json
 import logging
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -394,11 +393,3 @@ class Stopping:
             stop(self.left_s(share))
         except Exception:  # noqa: BLE001 - logged; what is left must be written all the same
             _log.exception("%s could not be stopped in order; the rest is", what)
-
-
-def has_ended(threads: Iterable[threading.Thread], within_s: float) -> bool:
-    """Whether all threads end within the time."""
-    until_s = time.monotonic() + within_s
-    for thread in threads:
-        thread.join(max(0.0, until_s - time.monotonic()))
-    return not any(thread.is_alive() for thread in threads)
