@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from otel_straggler.client.recording import RECORDER, RECORDING
 from otel_straggler.client.session import Session, outcome_of, pending_exception
+from otel_straggler.client.steps import STEP_LISTENERS
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.errors import ConfigError
 from otel_straggler.native import check_requested, warn_if_missing
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from otel_straggler.client.gpu.reasons import GpuTimingState
     from otel_straggler.client.termination import ExitCode
     from otel_straggler.inject.injector import Injection
+    from otel_straggler.otlp.encode_events import EventRecord
 
 
 class _Process:
@@ -218,6 +220,13 @@ def report_injection(injection: Injection) -> None:
         session.report_injection(injection)
 
 
+def send_event(event: EventRecord, step: int | None, step_span: int) -> None:
+    """See :meth:`Session.send_event`; nothing without a session."""
+    session = _PROCESS.session
+    if session is not None and not session.settings.is_disabled:
+        session.send_event(event, step, step_span)
+
+
 def gpu_timing() -> GpuTimingState:
     """The tier that times sections on the GPU now, why it is no better one, since when,
     and what was counted. Cost: some microseconds.
@@ -378,6 +387,7 @@ def _reset_in_child() -> None:
     _PROCESS.lock = threading.Lock()
     RECORDER.reset_after_fork()
     RECORDING.reset_after_fork()
+    STEP_LISTENERS.clear()
     alone, _PROCESS.kernel_timing = _PROCESS.kernel_timing, None
     _PROCESS.asked_for_kernels = False
     if alone is not None:
