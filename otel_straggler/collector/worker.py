@@ -18,6 +18,7 @@ from otel_straggler import semconv
 from otel_straggler.collector.api.commands import Commands, Key
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
+from otel_straggler.collector.api.profiling import Profiling
 from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.store import Summary
 from otel_straggler.collector.history.writer import HistoryWriter, new_summaries
@@ -34,6 +35,7 @@ from otel_straggler.collector.views.timeline import Column
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.model.alert import Alert
 from otel_straggler.model.flight_records import FlightRecord
+from otel_straggler.model.operator_tables import OperatorTable
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans, Progress
@@ -137,7 +139,12 @@ class Worker:
             settings, store, scorer, self._clock, self._decisions, self._maintenance, settings.mode,
             series_shares,
         )  # fmt: skip
-        self.commands = Commands(settings.commands, receive=self.receive_flight_record)
+        self.commands = Commands(
+            settings.commands,
+            receive=self.receive_flight_record,
+            receive_profile=self.receive_profile,
+        )
+        self._profiling = Profiling(settings.commands, self.commands)
         self._queue: queue.SimpleQueue[_Item | _Step | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
@@ -209,6 +216,10 @@ class Worker:
         """The flight record of a rank, or None if it has none."""
         read_at_ns = self._monotonic_ns() - int(age_s * 1e9)
         self._queue.put(partial(self._observe_flight_record, key, record, read_at_ns))
+
+    def receive_profile(self, key: Key, profile: OperatorTable | str) -> None:
+        """The operators of a rank that was asked to profile, or why there are none."""
+        self._queue.put(partial(self._observe_profile, key, profile))
 
     def start(self, collector_id: str) -> None:
         """Restore the history, and begin; ``collector_id`` is the label ``collector``."""
@@ -391,6 +402,12 @@ class Worker:
             record = replace(record, read_at_s=self._clock.at_s(read_at_ns))
         world.collectives.observe(rank, record)
 
+    def _observe_profile(self, key: Key, profile: OperatorTable | str) -> None:
+        run_id, group, rank = key
+        run = self._store.runs.get(run_id)
+        if run is not None:
+            run.profiles.observe(group, rank, profile)
+
     def _observe_metrics(self, metrics: DecodedMetrics, now_ns: int) -> None:
         now_s = self._clock.at_s(now_ns)
         wall_s = now_s + self._clock.ahead_s
@@ -499,6 +516,7 @@ class Worker:
             self._render_page()
         self._is_dirty = False
         self._ask_hung(snapshot)
+        self._ask_stragglers(snapshot)
         if self._has_backfill_ended:
             self.is_backfilled.set()
 
@@ -522,6 +540,12 @@ class Worker:
                     world.asked.pop(semconv.DUMP_FLIGHT_RECORD, None)
                 asked = self.commands.ask_hung(view.run_id, group, hang, world.asked)
                 world.collectives.mark_asked(asked.get(semconv.DUMP_FLIGHT_RECORD, ()), now_s)
+
+    def _ask_stragglers(self, snapshot: Snapshot) -> None:
+        """Ask ranks that are slow, each with a healthy peer, to profile."""
+        now_s = self._clock.at_s(self._monotonic_ns())
+        for view in snapshot.runs.values() if self._profiling.is_on else ():
+            self._profiling.ask(view, self._store.run(view.run_id).profiles, now_s)
 
     def _evict(self, now_ns: int) -> None:
         """Evict what is over or too much; windows that were open are still published and kept.

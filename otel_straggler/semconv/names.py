@@ -126,6 +126,7 @@ DUMP_STACKS: Final = "dump_stacks"
 DUMP_FLIGHT_RECORD: Final = "dump_flight_record"
 PROFILE: Final = "profile"
 HANG_VERBS: Final = (DUMP_STACKS, DUMP_FLIGHT_RECORD)
+"""What a person may ask for, too."""
 VERBS: Final = (*HANG_VERBS, PROFILE)
 """All that a collector can ask of a rank."""
 

@@ -203,9 +203,9 @@ def _commands_in(body: bytes) -> Iterator[Command]:
         given = one if isinstance(one, dict) else {}
         id_, verb = given.get("id"), given.get("verb")
         if isinstance(id_, str) and isinstance(verb, str) and _ID.fullmatch(id_):
-            steps = given.get("steps")
-            is_count = type(steps) is int and 1 <= steps <= MAX_STEPS
-            yield Command(id_, verb[:_MAX_ID], steps if is_count else 1)
+            steps = given.get("steps", 1)
+            if type(steps) is int and 1 <= steps <= MAX_STEPS:
+                yield Command(id_, verb[:_MAX_ID], steps)
 
 
 THREAD_NAME = "otel-straggler-evidence"

@@ -37,7 +37,13 @@ from otel_straggler.errors import InputError
 from otel_straggler.model.flight_records import FlightRecord
 from otel_straggler.model.operator_tables import OperatorTable
 from otel_straggler.model.rank import Source
-from otel_straggler.semconv import COMMANDS_TOKEN_HEADER, DUMP_FLIGHT_RECORD, PROFILE, VERBS
+from otel_straggler.semconv import (
+    COMMANDS_TOKEN_HEADER,
+    DUMP_FLIGHT_RECORD,
+    HANG_VERBS,
+    PROFILE,
+    VERBS,
+)
 from otel_straggler.throttle import Throttle
 
 POLLS: Final = "GET /v1/commands of the OTLP/HTTP port"
@@ -49,8 +55,6 @@ MAX_CULPRITS: Final = 20
 MAX_VICTIMS: Final = 3
 MAX_RECORDED: Final = 1_024
 """Ranks of a hang that are asked for their flight records."""
-DEFAULT_STEPS: Final = 3
-"""That a person asks a rank to profile."""
 PROFILE_EXPIRES_S: Final = 1_200.0
 """A profile has to wait for its steps, for at most 15 minutes on the rank."""
 MAX_QUERY: Final = 4_096
@@ -155,6 +159,8 @@ class Commands:
             ranks = [] if run is None else run.live_ranks(group)
         if not isinstance(ranks, list) or not ranks or not all(type(r) is int for r in ranks):
             raise wrong_command("ranks", str(ranks)[:100], "a list of ranks of a run that is known")
+        if verb not in HANG_VERBS:
+            raise wrong_command("verb", verb, f"one of {', '.join(HANG_VERBS)}")
         ranks = list(dict.fromkeys(ranks))
         ids = self.ask(run_id, group, ranks, verb, "asked by a person")
         return {"commands": [{"id": i, "rank": r} for i, r in zip(ids, ranks, strict=True)]}
@@ -162,8 +168,7 @@ class Commands:
     def ask(
         self, run_id: str, group: str, ranks: Iterable[int], verb: str, why: str, steps: int = 0
     ) -> list[str]:
-        """Ask some ranks for ``verb``; returns the ids of the commands. ``steps``: to profile; 0:
-        as many as the settings say.
+        """Ask some ranks for ``verb``; returns the ids of the commands. ``steps``: to profile.
 
         Raises:
             InputError: the verb or a rank is unknown, or too many commands wait.
@@ -181,8 +186,7 @@ class Commands:
                 raise wrong_command(
                     "commands that wait", MAX_WAITING, "room for more; try again later"
                 )
-            known = (source for source in sources.values() if source is not None)
-            ids = [self._put(source, verb, steps) for source in known]
+            ids = [self._put(one, verb, steps) for one in sources.values() if one is not None]
         named = sorted(sources) if len(sources) <= MAX_CULPRITS else len(sources)
         _log.info("%s of ranks %s of run %s: %s", verb, named, run_id, why)
         return ids
@@ -315,7 +319,7 @@ class Commands:
             session_id=source.session_id,
             node=source.node,
             expires_s=self._monotonic_s() + max(lasts_s, PROFILE_EXPIRES_S * is_profile),
-            steps=(steps or self._settings.profile_steps or DEFAULT_STEPS) if is_profile else 0,
+            steps=steps,
         )
         self._waiting[command.id] = command
         self._next_expiry_s = min(self._next_expiry_s, command.expires_s)

@@ -1,0 +1,43 @@
+"""One of several ranks over gloo; rank 1 multiplies a matrix eight times as large. It trains until
+the file ``stop`` exists, at a step that all ranks agree on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import otel_straggler as ots
+
+SLOW_RANK, SIZE, TIMES = 1, 384, 8
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = dist.FileStore(str(folder / "store"), world_size)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
+    ots.configure()
+    rows = SIZE * (TIMES if rank == SLOW_RANK else 1)
+    left, right = torch.randn(rows, SIZE), torch.randn(SIZE, SIZE)
+    if os.environ.get("PROFILED") == str(rank):  # it profiles itself meanwhile
+        profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+        profiler.start()
+    for number in range(1_000_000):
+        ots.step(number)
+        with ots.section("forward"):
+            torch.relu(left @ right).sum()
+        stop = torch.tensor([float((folder / "stop").exists())])
+        with ots.section("wait", kind="wait"):
+            dist.all_reduce(stop, op=dist.ReduceOp.MAX)
+        if stop.item():
+            break
+    ots.shutdown()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
