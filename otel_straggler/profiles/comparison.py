@@ -7,8 +7,8 @@ from typing import Final
 
 from otel_straggler.model.operator_tables import OUTSIDE, OperatorTable, OperatorTime
 
-SMALL_PART: Final = 0.05
-"""Of the time of all operators of the peer: a smaller difference explains no slow rank."""
+SMALL_PART: Final = 0.02
+"""Of the step: a smaller difference explains no slow rank."""
 _CALLS_DIFFER: Final = 1.1
 _DEVICE_PART: Final = 0.5
 """Kernels explain a slow rank if they explain this part of what its host lost: a slow kernel shows
@@ -90,24 +90,21 @@ def _difference(
 
 
 def difference_text(slow: OperatorTable, peer: OperatorTable) -> str:
-    """One sentence: which operator makes the slow rank slow, or that none does."""
+    """One sentence: which operator makes the slow rank slow, or that none does. The time outside
+    of operators is never named: most of the peer's is waiting for the slow rank."""
     differences = compare_operators(slow, peer)
-    of_peer_s = sum(each.peer_s for each in differences)
-    if not differences or differences[0].difference_s <= SMALL_PART * of_peer_s:
+    step_s = sum(each.slow_s for each in differences)
+    most = next((each for each in differences if each.name != OUTSIDE), None)
+    if most is None or most.difference_s <= SMALL_PART * step_s:
         return (
-            f"No operator takes much longer on rank {slow.rank} than on rank {peer.rank} in these "
-            "steps."
+            f"No operator takes longer on rank {slow.rank} than on rank {peer.rank}: look outside "
+            "of PyTorch's operators, at Python, data loading and files."
         )
-    return _text(differences[0], slow.rank, peer.rank)
+    return _text(most, slow.rank, peer.rank)
 
 
 def _text(most: OperatorDifference, slow: int, peer: int) -> str:
     where = ", on the GPU" if most.on_device else ""
-    if most.name == OUTSIDE:
-        return (
-            f"Rank {slow} spends {_duration(most.slow_s)} a step outside of operators (in Python, "
-            f"or waiting), rank {peer} {_duration(most.peer_s)}."
-        )
     if most.ratio is None:
         return (
             f"{most.name} takes {_duration(most.slow_s)} a step on rank {slow}{where}; rank {peer} "

@@ -38,11 +38,12 @@ Verbs = Mapping[str, Callable[["Command"], "Mapping[str, Any] | AskedProfile | N
 
 
 class Command(NamedTuple):
-    """A command of the collector; ``steps``: to profile."""
+    """A command of the collector; ``steps``: to profile, from ``first_step`` on."""
 
     id: str
     verb: str
     steps: int = 1
+    first_step: int = 0
 
     @property
     def reason(self) -> str:
@@ -203,9 +204,9 @@ def _commands_in(body: bytes) -> Iterator[Command]:
         given = one if isinstance(one, dict) else {}
         id_, verb = given.get("id"), given.get("verb")
         if isinstance(id_, str) and isinstance(verb, str) and _ID.fullmatch(id_):
-            steps = given.get("steps", 1)
-            if type(steps) is int and 1 <= steps <= MAX_STEPS:
-                yield Command(id_, verb[:_MAX_ID], steps)
+            steps, first = given.get("steps", 1), given.get("first_step", 0)
+            if type(steps) is int and 1 <= steps <= MAX_STEPS and type(first) is int:
+                yield Command(id_, verb[:_MAX_ID], steps, first)
 
 
 THREAD_NAME = "otel-straggler-evidence"
@@ -273,7 +274,7 @@ class Diagnostics:
         recorder = FlightRecorder(settings.rank)
         verbs: dict[str, Callable[[Command], Mapping[str, Any] | AskedProfile | None]] = {
             DUMP_FLIGHT_RECORD: lambda _: flight_record_json(recorder.read()),
-            PROFILE: lambda command: AskedProfile(command.steps, settings.rank),
+            PROFILE: lambda command: AskedProfile(command.first_step, command.steps, settings.rank),
         }
         stacks = self.stacks
         if stacks is not None:

@@ -20,18 +20,21 @@ from otel_straggler.profiles.settings import ProfileSettings
 _LOG = logging.getLogger("otel_straggler")
 MAX_WAIT_S: Final = 900.0
 """For the steps; then the rank gives up."""
-_WARMUP_STEPS: Final = 1
+_WARMUP_STEPS: Final = 2
+"""The first of them takes long: the profiler starts, on all ranks at once."""
 
 
 class AskedProfile:
-    """Profiles the next ``steps`` steps, after one of warm-up, without shapes, memory and stacks.
+    """Profiles ``steps`` steps from ``first_step`` on, or from the next if that has begun, after
+    two of warm-up, without shapes, memory and stacks.
 
     The loop records; the table of operators is made by who asks for the answer. While anything
     else uses CUPTI or torch's profiler, it does not begin, and says why.
     """
 
-    def __init__(self, steps: int, rank: int) -> None:
+    def __init__(self, first_step: int, steps: int, rank: int) -> None:
         self._rank = rank
+        self._begins_at = first_step - _WARMUP_STEPS
         self._ends_at_s = time.monotonic() + MAX_WAIT_S
         self._lock = threading.Lock()
         self._recorded: Recorded | None = None
@@ -65,7 +68,7 @@ class AskedProfile:
         recording = self._recording
         if self._reason:
             recording.close()
-        else:
+        elif number >= self._begins_at:
             recording.begin_step(number)
             self._reason = recording.why_ended
         if recording.has_ended:

@@ -16,7 +16,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import numpy as np
@@ -76,6 +76,13 @@ Asked = dict[str, set[int]]
 """Ranks that were asked in a hang, by verb."""
 
 
+class Steps(NamedTuple):
+    """Steps to profile, from ``first`` on, or from the next if that has begun."""
+
+    first: int
+    n_steps: int
+
+
 @dataclass(slots=True)
 class _Command:
     """One verb for one session of a rank."""
@@ -86,13 +93,15 @@ class _Command:
     session_id: str
     node: str
     expires_s: float
-    steps: int = 0
+    steps: Steps | None = None
     outcome: str = "waiting"
 
     @property
     def json(self) -> dict[str, Any]:
-        steps = {"steps": self.steps} if self.steps else {}
-        return {"id": self.id, "verb": self.verb, **steps}
+        command: dict[str, Any] = {"id": self.id, "verb": self.verb}
+        if self.steps is not None:
+            command |= {"first_step": self.steps.first, "steps": self.steps.n_steps}
+        return command
 
 
 class Commands:
@@ -166,7 +175,13 @@ class Commands:
         return {"commands": [{"id": i, "rank": r} for i, r in zip(ids, ranks, strict=True)]}
 
     def ask(
-        self, run_id: str, group: str, ranks: Iterable[int], verb: str, why: str, steps: int = 0
+        self,
+        run_id: str,
+        group: str,
+        ranks: Iterable[int],
+        verb: str,
+        why: str,
+        steps: Steps | None = None,
     ) -> list[str]:
         """Ask some ranks for ``verb``; returns the ids of the commands. ``steps``: to profile.
 
@@ -309,7 +324,7 @@ class Commands:
 
     # --- with the lock held -------------------------------------------------------------------
 
-    def _put(self, source: Source, verb: str, steps: int) -> str:
+    def _put(self, source: Source, verb: str, steps: Steps | None) -> str:
         is_profile = verb == PROFILE
         lasts_s = self._settings.expire_seconds
         command = _Command(

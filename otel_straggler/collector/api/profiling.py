@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
-from otel_straggler.collector.api.commands import Commands
+from otel_straggler.collector.api.commands import Commands, Steps
 from otel_straggler.collector.runs.profiles import ProfilePair, RunProfiles
 from otel_straggler.collector.settings import CommandsSettings
 from otel_straggler.collector.views.run_view import RunView
@@ -21,6 +21,9 @@ from otel_straggler.semconv import PROFILE
 
 _log = logging.getLogger(__name__)
 _MAX_LOGGED: Final = 100
+LEAD_S: Final = 12.0
+"""Until the first step that is profiled: two heartbeats, with which ranks ask. Both ranks must have
+the command by then: who starts a profiler makes the others wait."""
 
 
 class Profiling:
@@ -48,16 +51,17 @@ class Profiling:
             pair = chosen_pair(view, verdict, now_s)
             busy = set(profiles.ranks(group))
             if pair is not None and not busy & {pair.slow_rank, pair.peer_rank}:
-                self._ask_pair(view.run_id, pair, profiles)
+                self._ask_pair(view, pair, profiles)
 
-    def _ask_pair(self, run_id: str, pair: ProfilePair, profiles: RunProfiles) -> None:
+    def _ask_pair(self, view: RunView, pair: ProfilePair, profiles: RunProfiles) -> None:
         ranks = [pair.slow_rank, pair.peer_rank]
         why = f"rank {pair.slow_rank} is slow, rank {pair.peer_rank} is not"
-        steps = self._settings.profile_steps
+        first = first_step(view.world(pair.group), ranks)
+        steps = Steps(first, self._settings.profile_steps)
         try:
-            self._commands.ask(run_id, pair.group, ranks, PROFILE, why, steps)
+            self._commands.ask(view.run_id, pair.group, ranks, PROFILE, why, steps)
         except InputError as error:
-            _log.warning("run %r: no profiles: %s", run_id[:_MAX_LOGGED], error)
+            _log.warning("run %r: no profiles: %s", view.run_id[:_MAX_LOGGED], error)
             return
         profiles.add(pair)
 
@@ -91,6 +95,22 @@ def chosen_pair(view: RunView, verdict: Verdict, now_s: float) -> ProfilePair | 
         peer_rank=peer[0],
         asked_at_s=now_s,
     )
+
+
+def first_step(world: WorldView, ranks: Sequence[int]) -> int:
+    """A step that these ranks begin no sooner than in ``LEAD_S``; 0, at once, where their steps are
+    not known."""
+    heartbeats = world.heartbeats
+    if heartbeats is None or heartbeats.step_s is None:
+        return 0
+    rows = np.isin(heartbeats.ranks, ranks)
+    typical_s = np.append(
+        heartbeats.step_s[rows], 0.0 if world.world is None else world.world.step_s
+    )
+    typical_s = typical_s[np.isfinite(typical_s) & (typical_s > 0.0)]
+    if not len(typical_s):
+        return 0
+    return int(heartbeats.step[rows].max()) + 2 + math.ceil(LEAD_S / float(typical_s.min()))
 
 
 def _slow_rank(table: RankTable, verdict: Verdict) -> int | None:
