@@ -34,7 +34,7 @@ def test_the_command_is_composed_and_shown(capsys: pytest.CaptureFixture[str]) -
         "torchrun --nproc-per-node 4 train.py --dry-run\n"
     )
     assert main(["profile", "nsys", "--dry-run", "torchrun", "train.py"]) == 0
-    assert "--output='nsight_report.%h.%p' torchrun train.py\n" in capsys.readouterr().out
+    assert "--output=nsight_report.%h.%p torchrun train.py\n" in capsys.readouterr().out
 
 
 def test_without_nsys_it_says_what_to_install(
