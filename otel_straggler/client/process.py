@@ -130,8 +130,8 @@ def configure(
             written if left out.
         evidence_after_s: stacks are written, without being asked for, when a section has been open
             for so long; 0, which it is if left out: only when asked.
-        commands: "on": ask the collector, with every heartbeat, whether it wants the flight record
-            or stacks of this rank; "off" if left out.
+        commands: "on": ask the collector, with every heartbeat, whether it wants the flight record,
+            stacks or a profile of this rank; "off" if left out.
         commands_token: the collector's ``commands.token``; without it nothing is asked.
 
     Raises:
