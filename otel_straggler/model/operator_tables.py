@@ -21,7 +21,7 @@ MAX_REASON: Final = 300
 OUTSIDE: Final = "(outside of operators)"
 """The time of a step in which the thread of the loop ran no operator: Python, and waits."""
 _LONGEST_S: Final = 1e7
-_MOST_CALLS: Final = 2**53
+_MAX_CALLS: Final = 2**53
 
 Json = dict[str, Any]
 
@@ -105,7 +105,7 @@ def read_operator_table(body: Any, rank: int) -> OperatorTable:
         first_step=_count(body.get("first_step"), 0, 2**63 - 1),
         n_steps=_count(body.get("n_steps"), 1, MAX_STEPS),
         operators=tuple(map(_operator, rows)),
-        left_out=_count(body.get("left_out", 0), 0, _MOST_CALLS),
+        left_out=_count(body.get("left_out", 0), 0, _MAX_CALLS),
     )
 
 
@@ -115,7 +115,7 @@ def _operator(row: Any) -> OperatorTime:
     name, calls, host_s, device_s = row
     return OperatorTime(
         name=clean_name(name, MAX_NAME),
-        calls=_count(calls, 0, _MOST_CALLS),
+        calls=_count(calls, 0, _MAX_CALLS),
         host_s=_seconds(host_s),
         device_s=_seconds(device_s),
     )

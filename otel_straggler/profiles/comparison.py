@@ -94,36 +94,35 @@ def difference_text(slow: OperatorTable, peer: OperatorTable) -> str:
     of operators is never named: most of the peer's is waiting for the slow rank."""
     differences = compare_operators(slow, peer)
     step_s = sum(each.slow_s for each in differences)
-    most = next((each for each in differences if each.name != OUTSIDE), None)
-    if most is None or most.difference_s <= SMALL_PART * step_s:
+    largest = next((each for each in differences if each.name != OUTSIDE), None)
+    if largest is None or largest.difference_s <= SMALL_PART * step_s:
         return (
             f"No operator takes longer on rank {slow.rank} than on rank {peer.rank}: look outside "
             "of PyTorch's operators, at Python, data loading and files."
         )
-    return _text(most, slow.rank, peer.rank)
+    return _text(largest, slow.rank, peer.rank)
 
 
-def _text(most: OperatorDifference, slow: int, peer: int) -> str:
-    where = ", on the GPU" if most.on_device else ""
-    if most.ratio is None:
+def _text(one: OperatorDifference, slow: int, peer: int) -> str:
+    where = ", on the GPU" if one.on_device else ""
+    if one.ratio is None:
         return (
-            f"{most.name} takes {_duration(most.slow_s)} a step on rank {slow}{where}; rank {peer} "
+            f"{one.name} takes {_duration(one.slow_s)} a step on rank {slow}{where}; rank {peer} "
             "does not run it."
         )
     return (
-        f"{most.name} takes {_digits(most.ratio)}x as long on rank {slow} as on rank {peer} "
-        f"({_duration(most.slow_s)} against {_duration(most.peer_s)} a step{where})"
-        f"{_calls_text(most)}."
+        f"{one.name} takes {_digits(one.ratio)}x as long on rank {slow} as on rank {peer} "
+        f"({_duration(one.slow_s)} against {_duration(one.peer_s)} a step{where})"
+        f"{_calls_text(one)}."
     )
 
 
-def _calls_text(most: OperatorDifference) -> str:
+def _calls_text(one: OperatorDifference) -> str:
     """Where it is called more often, too."""
-    if most.slow_calls < _CALLS_DIFFER * most.peer_calls:
+    if one.slow_calls < _CALLS_DIFFER * one.peer_calls:
         return ""
-    return (
-        f"; it is called {_digits(most.slow_calls)} times a step against {_digits(most.peer_calls)}"
-    )
+    calls, peer_calls = _digits(one.slow_calls), _digits(one.peer_calls)
+    return f"; it is called {calls} times a step against {peer_calls}"
 
 
 def _digits(value: float) -> str:
