@@ -1,4 +1,4 @@
-"""One of several ranks over gloo; rank 1 multiplies a matrix eight times as large. It trains until
+"""One of several ranks over gloo; rank 1 multiplies a matrix 25 times as large. It trains until
 the file ``stop`` exists, at a step that all ranks agree on."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 import otel_straggler as ots
 
-SLOW_RANK, SIZE, TIMES = 1, 256, 10
+SLOW_RANK, SIZE, TIMES = 1, 256, 25
 
 
 def main(folder: Path) -> None:

