@@ -74,6 +74,7 @@ def _started(rank: int, folder: Path, endpoint: str) -> subprocess.Popen[str]:
         "OTEL_STRAGGLER_COMMANDS_TOKEN": TOKEN,
         "OTEL_STRAGGLER_HEARTBEAT_S": "0.2",
         "OTEL_STRAGGLER_FLUSH_S": "0.2",
+        "OTEL_STRAGGLER_EXIT_DEADLINE_S": "0.5",
         "OTEL_RESOURCE_ATTRIBUTES": f"host.name=node-{rank}",
     }
     return subprocess.Popen(
