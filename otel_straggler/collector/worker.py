@@ -545,7 +545,8 @@ class Worker:
         """Ask ranks that are slow, each with a healthy peer, to profile."""
         now_s = self._clock.at_s(self._monotonic_ns())
         for view in snapshot.runs.values() if self._profiling.is_on else ():
-            self._profiling.ask(view, self._store.run(view.run_id).profiles, now_s)
+            if (run := self._store.runs.get(view.run_id)) is not None:
+                self._profiling.ask(view, run.profiles, now_s)
 
     def _evict(self, now_ns: int) -> None:
         """Evict what is over or too much; windows that were open are still published and kept.
