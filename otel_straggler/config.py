@@ -393,6 +393,12 @@ OF_PROCESS: tuple[Setting, ...] = (
         "newest step that they share",
     ),
     Setting(
+        "NVTX ranges",
+        own("NVTX", "on"),
+        "none",
+        "`on`: sections and steps are NVTX ranges, too; set by `otel-straggler profile nsys`",
+    ),
+    Setting(
         "supervisor",
         own("SUPERVISOR", "http://supervisor:9470"),
         "none: nothing is reported",

@@ -25,6 +25,7 @@ VERBS = {
     "history": "List what a collector has stored: runs, windows, verdicts.",
     "inject": "Start a training whose ranks inject faults into themselves.",
     "maintenance": "Put hosts under maintenance, so that they notify nobody.",
+    "profile": "Profile a training with Nsight Systems.",
     "replay": "Show what settings would have done on recorded telemetry.",
     "report": "Show a run, or save it as one HTML file that opens offline.",
     "run": "Start torchrun, and have the training watched without a change in its code.",

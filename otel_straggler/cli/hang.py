@@ -123,7 +123,7 @@ _TEXT = {
 @click.option("--rank", "ranks", type=int, multiple=True, help="Several may be given; all if none.")
 @click.option("--wait", "wait_s", type=float, default=30.0, show_default=True, metavar="S",
               help="For the answers; 0: do not wait.")  # fmt: skip
-@click.argument("verb", type=click.Choice(semconv.VERBS))
+@click.argument("verb", type=click.Choice(semconv.HANG_VERBS))
 def ask(
     collector: str, run_id: str, group: str, ranks: tuple[int, ...], wait_s: float, verb: str
 ) -> None:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from otel_straggler.cli.fitting_table import Column, FittingTable
 from otel_straggler.cli.liveness_lines import earlier_line, lost_text, state_in_text
+from otel_straggler.cli.profile_lines import profile_lines
 from otel_straggler.cli.text import Json, clock, digits, duration, printable
 from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.model.verdict import hours_text
@@ -44,6 +45,7 @@ def report_lines(run_view: Json) -> Iterator[RenderableType]:
     yield from _answer(run_view)
     yield from _figures(run_view)
     yield from _verdicts(run_view)
+    yield from profile_lines(run_view.get("profiles", ()))
     yield from _heat(run_view["heat"])
     yield from _slowest(run_view)
     yield from _ledger(run_view["ledger"])

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, get_args
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -365,3 +365,11 @@ def _compression(signal: str, env: Mapping[str, str]) -> Compression:
 def _ignore(variable: str, value: str, expected: str) -> None:
     remedy = "It is ignored; correct or unset it."
     _LOG.warning("%s", describe(where=variable, value=value, expected=expected, remedy=remedy))
+
+
+def logs_endpoint(metrics: Endpoint) -> Endpoint:
+    """Where log records go: to the other side of the metrics."""
+    url = metrics.url
+    if metrics.protocol != "grpc" and url.endswith("/v1/metrics"):
+        url = url.removesuffix("/v1/metrics") + "/v1/logs"
+    return replace(metrics, url=url)

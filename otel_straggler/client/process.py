@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from otel_straggler.client.recording import RECORDER, RECORDING
 from otel_straggler.client.session import Session, outcome_of, pending_exception
+from otel_straggler.client.steps import STEP_LISTENERS
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.errors import ConfigError
 from otel_straggler.native import check_requested, warn_if_missing
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from otel_straggler.client.gpu.reasons import GpuTimingState
     from otel_straggler.client.termination import ExitCode
     from otel_straggler.inject.injector import Injection
+    from otel_straggler.otlp.encode_events import EventRecord
 
 
 class _Process:
@@ -128,8 +130,8 @@ def configure(
             written if left out.
         evidence_after_s: stacks are written, without being asked for, when a section has been open
             for so long; 0, which it is if left out: only when asked.
-        commands: "on": ask the collector, with every heartbeat, whether it wants the flight record
-            or stacks of this rank; "off" if left out.
+        commands: "on": ask the collector, with every heartbeat, whether it wants the flight record,
+            stacks or a profile of this rank; "off" if left out.
         commands_token: the collector's ``commands.token``; without it nothing is asked.
 
     Raises:
@@ -216,6 +218,13 @@ def report_injection(injection: Injection) -> None:
     session = _PROCESS.session
     if session is not None and not session.settings.is_disabled:
         session.report_injection(injection)
+
+
+def send_event(event: EventRecord, step: int | None, step_span: int) -> None:
+    """See :meth:`Session.send_event`; nothing without a session."""
+    session = _PROCESS.session
+    if session is not None and not session.settings.is_disabled:
+        session.send_event(event, step, step_span)
 
 
 def gpu_timing() -> GpuTimingState:
@@ -378,6 +387,7 @@ def _reset_in_child() -> None:
     _PROCESS.lock = threading.Lock()
     RECORDER.reset_after_fork()
     RECORDING.reset_after_fork()
+    STEP_LISTENERS.clear()
     alone, _PROCESS.kernel_timing = _PROCESS.kernel_timing, None
     _PROCESS.asked_for_kernels = False
     if alone is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
 import time
@@ -13,9 +14,12 @@ from typing import TYPE_CHECKING
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.identity import initialised_process_group
 from otel_straggler.client.recording import FORM, RECORDER, RECORDING, WHY_PYTHON
+from otel_straggler.client.sections import Section
+from otel_straggler.client.steps import STEP_LISTENERS
 from otel_straggler.client.topology import TOPOLOGY, RankContext, Topology
 from otel_straggler.client.worker import Clock
 from otel_straggler.config import ClientSettings
+from otel_straggler.profiles.nsys import NVTX_VARIABLE
 from otel_straggler.semconv import GpuTier, Outcome
 
 if TYPE_CHECKING:
@@ -32,7 +36,9 @@ if TYPE_CHECKING:
     from otel_straggler.client.termination import Termination
     from otel_straggler.inject.injector import Injection
     from otel_straggler.inject.plan import InjectionPlan
+    from otel_straggler.otlp.encode_events import EventRecord
     from otel_straggler.otlp.ids import SpanIds
+    from otel_straggler.profiles.nvtx import NvtxRanges
 
 _LOG = logging.getLogger("otel_straggler")
 _STOP_S = 0.5
@@ -74,6 +80,8 @@ class Session:
         self._faults: InjectionPlan | None = None
         self._injection: FaultInjection | None = None
         self._is_closing = False
+        self._span_ids: SpanIds | None = None
+        self._nvtx: NvtxRanges | None = None
         from otel_straggler.client.checkpoints import CheckpointWatch
 
         self._checkpoints = CheckpointWatch()
@@ -132,6 +140,7 @@ class Session:
         self._gpu.start()
         self._measure_waits()
         self._checkpoints.start()
+        self._mirror_sections()
         if self._resolve_again is not None or self.settings.rank == 0:
             self._start_up = StartUp(self, self._resolve_again)
             self._start_up.start()
@@ -174,7 +183,7 @@ class Session:
         from otel_straggler.client.diagnostics.processes import write_ring_identity
         from otel_straggler.otlp.ids import SpanIds
 
-        span_ids = SpanIds()
+        span_ids = self._span_ids = SpanIds()
         self._sdk = self._sdk_sink(span_ids)
         self._export = self._exporter(span_ids)
         self._export.start()
@@ -226,6 +235,9 @@ class Session:
         if self._collectives is not None:
             self._collectives.close()
         self._checkpoints.close()
+        if self._nvtx is not None:
+            STEP_LISTENERS.remove(self._nvtx.begin_step)
+            self._nvtx.close()
         RECORDER.disable()
         self._is_closing = pending_exception() is None
         was_in_time = self.flush(deadline_s, outcome)
@@ -277,6 +289,8 @@ class Session:
 
     def leave_to_parent(self) -> None:
         """In a forked child: this session is the parent's; only our signal handler must go."""
+        if self._nvtx is not None:
+            self._nvtx.close()
         parts = (self._termination, self._sdk, self._gpu, self._diagnostics)
         for part in (*parts, self._collectives, self._hardware, self._injection):
             if part is not None:
@@ -309,6 +323,13 @@ class Session:
         )
         self._hardware.start()
 
+    def _mirror_sections(self) -> None:
+        if os.environ.get(NVTX_VARIABLE, "").strip().lower() == "on":
+            from otel_straggler.profiles.nvtx import NvtxRanges
+
+            self._nvtx = NvtxRanges(Section)
+            STEP_LISTENERS.add(self._nvtx.begin_step)
+
     def _inject_faults(self, span_ids: SpanIds) -> None:
         if self._faults is not None:
             self._injection = self._fault_injection(self._faults, span_ids)
@@ -326,6 +347,17 @@ class Session:
         from otel_straggler.otlp.ids import SpanIds
 
         self._fault_injection(InjectionPlan(), SpanIds()).report(injection)
+
+    def send_event(self, event: EventRecord, step: int | None, step_span: int) -> None:
+        """Send an event as a log record, within 2 s.
+
+        Args:
+            step, step_span: number and span number of the step that it belongs to, if any.
+        """
+        from otel_straggler.client.events import send_event
+
+        context = RankContext(self.settings, RECORDER, Clock(), self._topology)
+        send_event(event, context, self._span_ids, step, step_span)
 
     def _watch_sigterm(self) -> None:
         if not self.settings.handle_sigterm:

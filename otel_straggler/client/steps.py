@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import numbers
 import os
+from collections.abc import Callable
 from typing import Any, cast
 
 from otel_straggler.client.compiled import COMPILATION, make_transparent, transparent
@@ -50,6 +51,8 @@ def step(n: int) -> Step:
     context = RECORDER.context
     if context is None:
         _UNRECORDED.count()
+        if STEP_LISTENERS.are_there and (number := _valid_number(n)) is not None:
+            STEP_LISTENERS.begin_step(number)
         return _NO_STEP
     number = _valid_number(n)
     if number is None or number == context.step:
@@ -60,10 +63,54 @@ def step(n: int) -> Step:
             "Count optimizer steps over all epochs to avoid this.",
             number,
         )
+    if STEP_LISTENERS.are_there:
+        STEP_LISTENERS.begin_step(number)
     return Step(number)
 
 
 _NO_STEP = Step(-1)
+StepListener = Callable[[int], None]
+
+
+class StepListeners:
+    """Called with the number of each step that begins, in the thread of the loop. There are some
+    only while steps are profiled."""
+
+    def __init__(self) -> None:
+        self._listeners: tuple[StepListener, ...] = ()
+        self._last: int | None = None
+        self.are_there = False
+
+    def add(self, listener: StepListener) -> None:
+        self._set((*self._listeners, listener))
+
+    def remove(self, listener: StepListener) -> None:
+        """Safe to call twice."""
+        self._set(tuple(each for each in self._listeners if each != listener))
+
+    def clear(self) -> None:
+        """In a forked child."""
+        self._set(())
+
+    def begin_step(self, number: int) -> None:
+        """Call all of them, once for a number; one that raises is logged and not called again."""
+        if number == self._last:
+            return
+        self._last = number
+        for listener in self._listeners:
+            try:
+                listener(number)
+            except Exception:  # noqa: BLE001  the step goes on
+                _LOG.warning("profile: steps are not followed any more", exc_info=True)
+                self.remove(listener)
+
+    def _set(self, listeners: tuple[StepListener, ...]) -> None:
+        self._listeners = listeners
+        self._last = self._last if listeners else None
+        self.are_there = bool(listeners)
+
+
+STEP_LISTENERS = StepListeners()
 
 
 class Unrecorded:

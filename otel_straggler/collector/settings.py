@@ -225,12 +225,21 @@ class CommandsSettings:
     )
     on_hang: tuple[str, ...] = option(
         (semconv.DUMP_FLIGHT_RECORD,),
-        texts(f"a list of {', '.join(semconv.VERBS)}", set(semconv.VERBS).issuperset),
+        texts(f"a list of {', '.join(semconv.HANG_VERBS)}", set(semconv.HANG_VERBS).issuperset),
         "commands when a run is stuck: `dump_flight_record` for all its ranks (1,024 at most), "
         "`dump_stacks` for the culprits and three victims",
     )
     expire_seconds: float = option(
         120.0, above(0), "a command expires if its rank has not fetched it by then"
+    )
+    profile_steps: int = option(
+        0,
+        integer(0),
+        "steps that a confirmed slow rank and one healthy peer of it profile, so that their "
+        "operators can be compared; 0 = never",
+    )
+    profiles_per_day: int = option(
+        4, integer(1), "such pairs of one run in 24 hours, at most; each slow rank once"
     )
 
 

@@ -17,6 +17,7 @@ from otel_straggler import semconv
 from otel_straggler.collector.api.commands import Commands, Key
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
+from otel_straggler.collector.api.profiling import Profiling
 from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.store import Summary
 from otel_straggler.collector.history.writer import HistoryWriter, new_summaries
@@ -40,6 +41,7 @@ from otel_straggler.collector.views.timeline import Column
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.model.alert import Alert
 from otel_straggler.model.flight_records import FlightRecord
+from otel_straggler.model.operator_tables import OperatorTable
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans
@@ -128,7 +130,12 @@ class Worker:
             settings, store, scorer, self._clock, self._decisions, self._maintenance, settings.mode,
             series_shares,
         )  # fmt: skip
-        self.commands = Commands(settings.commands, receive=self.receive_flight_record)
+        self.commands = Commands(
+            settings.commands,
+            receive=self.receive_flight_record,
+            receive_profile=self.receive_profile,
+        )
+        self._profiling = Profiling(settings.commands, self.commands)
         self._queue: queue.SimpleQueue[Item | Step | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
@@ -191,6 +198,10 @@ class Worker:
         """The flight record of a rank, or None if it has none."""
         read_at_ns = self._monotonic_ns() - int(age_s * 1e9)
         self._queue.put(partial(self._observer.observe_flight_record, key, record, read_at_ns))
+
+    def receive_profile(self, key: Key, profile: OperatorTable | str) -> None:
+        """The operators of a rank that was asked to profile, or why there are none."""
+        self._queue.put(partial(self._observer.observe_profile, key, profile))
 
     def start(self, collector_id: str) -> None:
         """Restore the history, and begin; ``collector_id`` is the label ``collector``."""
@@ -370,6 +381,7 @@ class Worker:
             self._render_page()
         self._is_dirty = False
         self._ask_hung(snapshot)
+        self._ask_stragglers(snapshot)
         if self._has_backfill_ended:
             self.is_backfilled.set()
 
@@ -393,3 +405,10 @@ class Worker:
                     world.asked.pop(semconv.DUMP_FLIGHT_RECORD, None)
                 asked = self.commands.ask_hung(view.run_id, group, hang, world.asked)
                 world.collectives.mark_asked(asked.get(semconv.DUMP_FLIGHT_RECORD, ()), now_s)
+
+    def _ask_stragglers(self, snapshot: Snapshot) -> None:
+        """Ask ranks that are slow, each with a healthy peer, to profile."""
+        now_s = self._clock.at_s(self._monotonic_ns())
+        for view in snapshot.runs.values() if self._profiling.is_on else ():
+            if (run := self._store.runs.get(view.run_id)) is not None:
+                self._profiling.ask(view, run.profiles, now_s)

@@ -9,14 +9,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from otel_straggler import semconv
-from otel_straggler.client.endpoints import Endpoints
+from otel_straggler.client.endpoints import Endpoints, logs_endpoint
 from otel_straggler.client.sender import PROTOBUF, Drops, SpanSender
-from otel_straggler.config import Endpoint
 from otel_straggler.errors import InputError
 from otel_straggler.launcher.events import FINISHED, LaunchEvent, parse_event
 from otel_straggler.model.fleet_reports import FleetReport, ReportKind, new_report_id
@@ -239,11 +237,3 @@ class Telemetry:
             semconv.RUN_ID: event.run_id,
             semconv.RUN_ATTEMPT: event.attempt,
         }
-
-
-def logs_endpoint(metrics: Endpoint) -> Endpoint:
-    """Where log records go: to the other side of the metrics."""
-    url = metrics.url
-    if metrics.protocol != "grpc" and url.endswith("/v1/metrics"):
-        url = url.removesuffix("/v1/metrics") + "/v1/logs"
-    return replace(metrics, url=url)

@@ -23,13 +23,16 @@ _HAS_NAME: Final = "event_name" in pb.LogRecord.DESCRIPTOR.fields_by_name
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventRecord:
-    """A named event with a sentence. ``is_warning``: severity WARN, else INFO."""
+    """A named event with a sentence. ``is_warning``: severity WARN, else INFO; ``trace_id`` and
+    ``span_id``, 16 and 8 bytes, of the span that it belongs to, empty for none."""
 
     name: str
     at_unix_s: float
     text: str
     attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
     is_warning: bool = False
+    trace_id: bytes = b""
+    span_id: bytes = b""
 
 
 def encode_event(event: EventRecord, *, resource: Attributes) -> bytes:
@@ -42,6 +45,8 @@ def encode_event(event: EventRecord, *, resource: Attributes) -> bytes:
         severity_text="WARN" if event.is_warning else "INFO",
         body=AnyValue(string_value=event.text),
         attributes=key_values(event.attributes),
+        trace_id=event.trace_id,
+        span_id=event.span_id,
     )
     if _HAS_NAME:
         record.event_name = event.name

@@ -85,6 +85,14 @@ GPU_NCCL_TIME: Final = Attribute(
 )
 GPU_KERNEL_COUNT: Final = Attribute("straggler.gpu.kernel_count", "kernels of the run")
 
+# --- event of a rank (OTLP log record): a file of a profile ---------------------------------
+PROFILE_WRITTEN: Final = "straggler.profile.written"
+"""Name of the event; its record has the trace and span of the step."""
+PROFILE_KIND: Final = Attribute("straggler.profile.kind", "trace, operators, stacks or flops")
+PROFILE_SHA256: Final = Attribute("straggler.profile.sha256", "of the file, hexadecimal")
+FILE_PATH: Final = Attribute("file.path", "of the file, on the rank's host")
+FILE_SIZE: Final = Attribute("file.size", "of the file, bytes")
+
 DDP_FORWARD: Final = "ddp_forward"
 DDP_BACKWARD: Final = "ddp_backward"
 DDP_COMMUNICATION: Final = "ddp_communication"

@@ -14,7 +14,7 @@ from otel_straggler.semconv.rank_metrics import (
 
 # --- event of a launcher (OTLP log record) ----------------------------------------------------
 EVENT_NAME: Final = Attribute(
-    "event.name", "one of LAUNCH_EVENTS, where the log record has no field for it"
+    "event.name", "name of the event, where the log record has no field for it"
 )
 LAUNCH_REASON: Final = Attribute(
     "straggler.launch.reason",

@@ -124,7 +124,10 @@ COMMANDS_TOKEN_HEADER: Final = "otel-straggler-token"  # noqa: S105  a name, no 
 """Request header of both; a header of its own, since ``authorization`` may be a gateway's."""
 DUMP_STACKS: Final = "dump_stacks"
 DUMP_FLIGHT_RECORD: Final = "dump_flight_record"
-VERBS: Final = (DUMP_STACKS, DUMP_FLIGHT_RECORD)
+PROFILE: Final = "profile"
+HANG_VERBS: Final = (DUMP_STACKS, DUMP_FLIGHT_RECORD)
+"""What a person may ask for, too."""
+VERBS: Final = (*HANG_VERBS, PROFILE)
 """All that a collector can ask of a rank."""
 
 FORMAT_VERSION: Final = 1

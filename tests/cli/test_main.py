@@ -101,6 +101,7 @@ PRINTS = {
     "history": "{folder}/history.db",
     "inject": "--fault crash@rank0:1s --dry-run",
     "maintenance": "--help",
+    "profile": "nsys --dry-run -- torchrun train.py",
     "replay": "--would-have-paged {run}",
     "report": "--history {folder}/history.db",
     "run": "--help",

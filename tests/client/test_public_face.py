@@ -27,6 +27,7 @@ def test_the_public_names_are_these() -> None:
         "flush",
         "gpu_timing",
         "phase",
+        "profile",
         "section",
         "set_gpu_timing",
         "set_topology",

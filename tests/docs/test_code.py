@@ -22,6 +22,7 @@ LONGEST_S = 240
 FORKED_RANKS = Path(__file__).with_name("forked_ranks.py")
 AROUND = {
     "README.md": training_of_a_reader(),
+    "docs/operate/profiles.md": {"loader": range(3)},
     "docs/recipes/experiment-trackers.md": {"writer": lambda name, value, step: None, "steps": 3},
 }
 """What a page's blocks take from the reader's own program."""

@@ -500,3 +500,18 @@ test("the login says what was wrong, and its field never shows the token", () =>
   const [label] = findTrees(tree, (each) => each.tag === "label");
   assert.equal(label.props.for, input.props.id);
 });
+
+test("profiles stand below the verdicts, with the sentence and both ranks' times", () => {
+  const operator = { name: "aten::mm", slow_s: 0.12, peer_s: 0.039, difference_s: 0.081, ratio: 3.08, slow_calls: 1, peer_calls: 1, on_gpu: false };
+  const only = { ...operator, name: "aten::sort", peer_s: 0, ratio: null };
+  const pair = { slow_rank: 21, peer_rank: 3, sentence: "aten::mm takes 3.1x as long.", operators: [operator, only] };
+  const waiting = { ...pair, sentence: "Ranks 21 and 3 are asked.", operators: [] };
+  const tree = verdictsTree({ ...pictures.straggler, profiles: [pair, waiting, pair] }, false, () => {}, {});
+  const [part] = findTrees(tree, (each) => each.props.class === "profiles");
+  assert.match(textOf(part), /aten::mm takes 3.1x as long\..*Ranks 21 and 3 are asked\./);
+  const rows = findTrees(part, (each) => each.tag === "tr").map(textOf);
+  assert.equal(rows.length, 3);
+  assert.match(rows[1], /^aten::mm120 ms39 ms3.08×1 \/ 1$/);
+  const none = verdictsTree(pictures.straggler, false, () => {}, {});
+  assert.equal(findTrees(none, (each) => each.props.class === "profiles").length, 0);
+});

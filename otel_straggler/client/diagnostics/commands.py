@@ -13,15 +13,17 @@ from urllib.parse import urlencode, urlsplit
 
 from otel_straggler import semconv
 from otel_straggler.client.diagnostics.flight_recorder import FlightRecorder, UnavailableError
+from otel_straggler.client.diagnostics.profiles import AskedProfile
 from otel_straggler.client.diagnostics.stacks import Stacks
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.worker import Clock, LogOnce, Worker
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.flight_json import flight_record_json
+from otel_straggler.model.operator_tables import MAX_STEPS
 from otel_straggler.otlp.clients.client import Response, connection_options
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.secret import without_secrets
-from otel_straggler.semconv import DUMP_FLIGHT_RECORD, DUMP_STACKS
+from otel_straggler.semconv import DUMP_FLIGHT_RECORD, DUMP_STACKS, PROFILE
 
 MAX_WAIT_S = 2.0
 """For one answer: whoever is asked for commands answers from memory."""
@@ -31,13 +33,21 @@ _MAX_ID = 64
 _ID = re.compile(rf"[A-Za-z0-9]{{1,{_MAX_ID}}}")
 _LOG = logging.getLogger("otel_straggler")
 
-Verbs = Mapping[str, Callable[[str], Mapping[str, Any] | None]]
-"""Functions by verb; each is called with a reason, and may return a flight record to send."""
+Verbs = Mapping[str, Callable[["Command"], "Mapping[str, Any] | AskedProfile | None"]]
+"""Functions by verb; each may return a flight record to send, or a profile that takes a while."""
 
 
-class _Command(NamedTuple):
+class Command(NamedTuple):
+    """A command of the collector; ``steps``: to profile, from ``first_step`` on."""
+
     id: str
     verb: str
+    steps: int = 1
+    first_step: int = 0
+
+    @property
+    def reason(self) -> str:
+        return f"command {self.id} of the collector"
 
 
 class CommandPoll:
@@ -58,10 +68,13 @@ class CommandPoll:
         self._done: OrderedDict[str, str] = OrderedDict()
         self._unreported: dict[str, str] = {}
         self._records: dict[str, tuple[float, Mapping[str, Any]]] = {}
+        self._profiling: dict[str, AskedProfile] = {}
+        self._profiles: dict[str, Mapping[str, Any]] = {}
         self._has_logged_refusal = False
 
     def poll(self) -> bool:
         """Ask, and run what is wanted; whether there is an outcome to report with the next poll."""
+        self._collect_profiles()
         response = self._ask()
         if not response.is_success:
             self._log_refusal(response)
@@ -70,32 +83,47 @@ class CommandPoll:
         self._has_logged_refusal = False
         self._unreported.clear()
         self._records.clear()
+        self._profiles.clear()
         for command in _commands_in(response.body):
             if command.id not in self._done:
                 self._do(command)
         return bool(self._unreported)
 
     def close(self) -> None:
+        for profile in self._profiling.values():
+            profile.give_up()
         self._client.close()
 
+    def _collect_profiles(self) -> None:
+        """Of those whose steps have ended."""
+        for id_, profile in list(self._profiling.items()):
+            answer = profile.answer()
+            if answer is not None:
+                del self._profiling[id_]
+                self._profiles[id_] = answer
+                outcome = "refused" if "reason" in answer else "done"
+                self._done[id_] = self._unreported[id_] = outcome
+
     def _ask(self) -> Response:
-        """With flight records, if there are any, each with its age."""
-        if not self._records:
+        """With flight records, if there are any, each with its age, and profiles."""
+        if not self._records and not self._profiles:
             return self._client.get(self._query())
         now_s = time.monotonic()
         records = {
             id_: {**record, "age_s": now_s - read_at_s}
             for id_, (read_at_s, record) in self._records.items()
         }
-        body = json.dumps({"flight_records": records}).encode()
+        parts = {"flight_records": records, "profiles": self._profiles}
+        body = json.dumps({name: part for name, part in parts.items() if part}).encode()
         headers = {"Content-Type": "application/json"}
         return self._client.send("POST", body, query=self._query(), headers=headers)
 
     def _drop_refused(self, response: Response) -> None:
-        """Flight records that the collector does not take are not sent again."""
+        """Flight records and profiles that the collector does not take are not sent again."""
         if response.status in {400, 405, 413, 415}:
-            self._unreported.update(dict.fromkeys(self._records, "failed"))
+            self._unreported.update(dict.fromkeys([*self._records, *self._profiles], "failed"))
             self._records.clear()
+            self._profiles.clear()
 
     def _query(self) -> str:
         asked: dict[str, str | int] = {
@@ -111,24 +139,29 @@ class CommandPoll:
             )
         return urlencode(asked)
 
-    def _do(self, command: _Command) -> None:
+    def _do(self, command: Command) -> None:
         """Once: a command is remembered before it is run."""
         self._done[command.id] = "failed"
         while len(self._done) > _MAX_REMEMBERED:
             self._done.popitem(last=False)
         outcome = self._outcome_of(command)
-        self._done[command.id] = self._unreported[command.id] = outcome
+        if outcome is not None:
+            self._done[command.id] = self._unreported[command.id] = outcome
 
-    def _outcome_of(self, command: _Command) -> str:
+    def _outcome_of(self, command: Command) -> str | None:
+        """None for a profile, whose outcome comes later."""
         do = self._verbs.get(command.verb)
         if do is None:
             _LOG.warning("command %s, %r, is refused: not known here", command.id, command.verb)
             return "refused"
         _LOG.warning("command %s of the collector: %s", command.id, command.verb)
         try:
-            record = do(f"command {command.id} of the collector")
-            if record is not None:
-                self._records = {command.id: (time.monotonic(), record)}
+            result = do(command)
+            if isinstance(result, AskedProfile):
+                self._profiling[command.id] = result
+                return None
+            if result is not None:
+                self._records = {command.id: (time.monotonic(), result)}
         except UnavailableError:  # logged once by the recorder
             return "failed"
         except Exception as error:  # noqa: BLE001  telemetry never stops training
@@ -160,7 +193,7 @@ def _commands_url(metrics_url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{semconv.COMMANDS_PATH}"
 
 
-def _commands_in(body: bytes) -> Iterator[_Command]:
+def _commands_in(body: bytes) -> Iterator[Command]:
     """The valid commands of an answer."""
     try:
         answer: Any = json.loads(body)
@@ -171,7 +204,9 @@ def _commands_in(body: bytes) -> Iterator[_Command]:
         given = one if isinstance(one, dict) else {}
         id_, verb = given.get("id"), given.get("verb")
         if isinstance(id_, str) and isinstance(verb, str) and _ID.fullmatch(id_):
-            yield _Command(id_, verb[:_MAX_ID])
+            steps, first = given.get("steps", 1), given.get("first_step", 0)
+            if type(steps) is int and 1 <= steps <= MAX_STEPS and type(first) is int:
+                yield Command(id_, verb[:_MAX_ID], steps, first)
 
 
 THREAD_NAME = "otel-straggler-evidence"
@@ -237,11 +272,13 @@ class Diagnostics:
             _LOG.warning("commands are on, but not asked for: %s", why)
             return None
         recorder = FlightRecorder(settings.rank)
-        verbs: dict[str, Callable[[str], Mapping[str, Any] | None]] = {
-            DUMP_FLIGHT_RECORD: lambda _: flight_record_json(recorder.read())
+        verbs: dict[str, Callable[[Command], Mapping[str, Any] | AskedProfile | None]] = {
+            DUMP_FLIGHT_RECORD: lambda _: flight_record_json(recorder.read()),
+            PROFILE: lambda command: AskedProfile(command.first_step, command.steps, settings.rank),
         }
-        if self.stacks is not None:
-            verbs[DUMP_STACKS] = self.stacks.dump
+        stacks = self.stacks
+        if stacks is not None:
+            verbs[DUMP_STACKS] = lambda command: stacks.dump(command.reason)
         else:
             _LOG.info("OTEL_STRAGGLER_EVIDENCE_DIR is not set: commands for stacks are refused")
         return CommandPoll(settings, lambda: RECORDER.session.session_id, verbs)

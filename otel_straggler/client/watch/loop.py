@@ -24,7 +24,7 @@ from otel_straggler.client.compiled import COMPILATION, never_compiled_inside
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.sections import Section
-from otel_straggler.client.steps import Phase
+from otel_straggler.client.steps import STEP_LISTENERS, Phase
 from otel_straggler.errors import UnavailableError
 
 FAILURE: Final = "watch"
@@ -281,6 +281,8 @@ class Loop:
             return  # the loop counts itself
         self.step = 0 if self.step is None else self.step + 1
         RECORDER.begin_step(self.step)
+        if STEP_LISTENERS.are_there:
+            STEP_LISTENERS.begin_step(self.step)
         self._stepped.clear()
         self._forwards = self._backwards = 0
         self._is_fresh = True

@@ -1,8 +1,8 @@
 """Commands for ranks, given by a person or because a run is stuck.
 
 A command is for one session of one rank. Every poll of the rank returns it until the rank has
-reported its outcome or it expires; the rank carries it out once. Flight records come with the
-outcome, in the body of the poll.
+reported its outcome or it expires; the rank carries it out once. Flight records and operator
+tables of profiles come with the outcome, in the body of the poll.
 """
 
 from __future__ import annotations
@@ -16,22 +16,34 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import numpy as np
 
+from otel_straggler.collector.api.command_answers import (
+    COMMAND_REMEDY,
+    parts_of,
+    read_profile,
+    read_record,
+    wrong_command,
+)
 from otel_straggler.collector.settings import CommandsSettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import FINISHED, LOST
 from otel_straggler.errors import InputError
-from otel_straggler.model.flight_json import decoded, read_flight_record
 from otel_straggler.model.flight_records import FlightRecord
 from otel_straggler.model.json_body import JsonBody
+from otel_straggler.model.operator_tables import OperatorTable
 from otel_straggler.model.rank import Source
-from otel_straggler.semconv import COMMANDS_TOKEN_HEADER, DUMP_FLIGHT_RECORD, VERBS
-from otel_straggler.setting import is_number
+from otel_straggler.semconv import (
+    COMMANDS_TOKEN_HEADER,
+    DUMP_FLIGHT_RECORD,
+    HANG_VERBS,
+    PROFILE,
+    VERBS,
+)
 from otel_straggler.throttle import Throttle
 
 POLLS: Final = "GET /v1/commands of the OTLP/HTTP port"
@@ -43,11 +55,14 @@ MAX_CULPRITS: Final = 20
 MAX_VICTIMS: Final = 3
 MAX_RECORDED: Final = 1_024
 """Ranks of a hang that are asked for their flight records."""
-MAX_RECORDS: Final = 4
-"""Flight records in one poll."""
-_MAX_AGE_S: Final = 3_600.0
+PROFILE_EXPIRES_S: Final = 1_200.0
+"""A profile has to wait for its steps, for at most 15 minutes on the rank."""
 MAX_QUERY: Final = 4_096
-_REMEDY: Final = "See docs/operate/silent-and-stuck-ranks.md, 'What a stuck rank was doing'."
+_WHY_NO_PROFILE: Final = {
+    "failed": "the rank could not profile; see its log",
+    "refused": "the rank refused; see its log",
+    "expired": "the rank did not answer in time",
+}
 _OUTCOMES: Final = frozenset({"done", "failed", "refused"})
 _log = logging.getLogger(__name__)
 
@@ -55,8 +70,17 @@ Key = tuple[str, str, int]
 """Run, group, rank."""
 Receive = Callable[[Key, FlightRecord | None, float], None]
 """Gets the flight record of a rank, or None if it has none, and its age in seconds."""
+ReceiveProfile = Callable[[Key, OperatorTable | str], None]
+"""Gets the operator table of a rank that was asked for one, or why there is none."""
 Asked = dict[str, set[int]]
 """Ranks that were asked in a hang, by verb."""
+
+
+class Steps(NamedTuple):
+    """Steps to profile, from ``first`` on, or from the next if that has begun."""
+
+    first: int
+    n_steps: int
 
 
 @dataclass(slots=True)
@@ -69,14 +93,22 @@ class _Command:
     session_id: str
     node: str
     expires_s: float
+    steps: Steps | None = None
     outcome: str = "waiting"
+
+    @property
+    def json(self) -> dict[str, Any]:
+        command: dict[str, Any] = {"id": self.id, "verb": self.verb}
+        if self.steps is not None:
+            command |= {"first_step": self.steps.first, "steps": self.steps.n_steps}
+        return command
 
 
 class Commands:
     """All commands. Thread-safe.
 
     Args:
-        receive: called with flight records, in any thread.
+        receive, receive_profile: called with flight records and profiles, in any thread.
 
     Attributes:
         snapshot: published last; has the current sessions.
@@ -87,8 +119,11 @@ class Commands:
         settings: CommandsSettings,
         monotonic_s: Callable[[], float] = time.monotonic,
         receive: Receive | None = None,
+        receive_profile: ReceiveProfile | None = None,
     ) -> None:
         self.snapshot = Snapshot()
+        self._receive_profile = receive_profile or _ignore_profile
+        self._next_expiry_s = 0.0
         self._receive = receive or _ignore
         self._settings = settings
         self._monotonic_s = monotonic_s
@@ -121,38 +156,52 @@ class Commands:
         Raises:
             InputError: it is not valid.
         """
-        request = JsonBody(body, _REMEDY)
+        request = JsonBody(body, COMMAND_REMEDY)
         run_id, group, verb = (request.get(name, "") for name in ("run", "group", "verb"))
         if not all(isinstance(text, str) for text in (run_id, group, verb)):
-            raise _wrong("run, group and verb", body[:100].decode("utf-8", "replace"), "texts")
+            raise wrong_command(
+                "run, group and verb", body[:100].decode("utf-8", "replace"), "texts"
+            )
         ranks = request.get("ranks")
         if ranks is None:
             run = self.snapshot.runs.get(run_id)
             ranks = [] if run is None else run.live_ranks(group)
         if not isinstance(ranks, list) or not ranks or not all(type(r) is int for r in ranks):
-            raise _wrong("ranks", str(ranks)[:100], "a list of ranks of a run that is known")
+            raise wrong_command("ranks", str(ranks)[:100], "a list of ranks of a run that is known")
+        if verb not in HANG_VERBS:
+            raise wrong_command("verb", verb, f"one of {', '.join(HANG_VERBS)}")
         ranks = list(dict.fromkeys(ranks))
         ids = self.ask(run_id, group, ranks, verb, "asked by a person")
         return {"commands": [{"id": i, "rank": r} for i, r in zip(ids, ranks, strict=True)]}
 
-    def ask(self, run_id: str, group: str, ranks: Iterable[int], verb: str, why: str) -> list[str]:
-        """Ask some ranks for ``verb``; returns the ids of the commands.
+    def ask(
+        self,
+        run_id: str,
+        group: str,
+        ranks: Iterable[int],
+        verb: str,
+        why: str,
+        steps: Steps | None = None,
+    ) -> list[str]:
+        """Ask some ranks for ``verb``; returns the ids of the commands. ``steps``: to profile.
 
         Raises:
             InputError: the verb or a rank is unknown, or too many commands wait.
         """
         sources = {rank: self.snapshot.source_of(run_id, group, rank) for rank in ranks}
         if verb not in VERBS:
-            raise _wrong("verb", verb, f"one of {', '.join(VERBS)}")
+            raise wrong_command("verb", verb, f"one of {', '.join(VERBS)}")
         for rank, source in sources.items():
             if source is None:
                 known = "a rank that sends heartbeats"
-                raise _wrong(f"run {run_id}, group {group!r}, rank", rank, known)
+                raise wrong_command(f"run {run_id}, group {group!r}, rank", rank, known)
         with self._lock:
             self._expire()
             if len(self._waiting) + len(sources) > MAX_WAITING:
-                raise _wrong("commands that wait", MAX_WAITING, "room for more; try again later")
-            ids = [self._put(source, verb) for source in sources.values() if source is not None]
+                raise wrong_command(
+                    "commands that wait", MAX_WAITING, "room for more; try again later"
+                )
+            ids = [self._put(one, verb, steps) for one in sources.values() if one is not None]
         named = sorted(sources) if len(sources) <= MAX_CULPRITS else len(sources)
         _log.info("%s of ranks %s of run %s: %s", verb, named, run_id, why)
         return ids
@@ -162,24 +211,26 @@ class Commands:
         names, on the node that it last reported from.
 
         Args:
-            body: JSON with flight records by the id of the command, or empty.
+            body: JSON with flight records and profiles by the id of the command, or empty.
 
         Raises:
             InputError: it is not valid.
         """
         given = dict(parse_qsl(query[:MAX_QUERY], keep_blank_values=True, max_num_fields=10))
-        wanted: list[dict[str, str]] = []
+        wanted: list[dict[str, Any]] = []
         key = _key(given)
         source = None if key is None else self.snapshot.source_of(*key)
         asks = given.get("session"), given.get("node")
         if key is not None and source is not None and asks == (source.session_id, source.node):
             if body:
-                self._take_records(key, source.session_id, body)
+                parts = parts_of(body)
+                self._take_records(key, source.session_id, parts.get("flight_records", {}))
+                self._take_profiles(key, source.session_id, parts.get("profiles", {}))
             with self._lock:
                 self._expire()
                 self._record_outcomes(key, source.session_id, given.get("done", ""))
                 wanted = [
-                    {"id": command.id, "verb": command.verb}
+                    command.json
                     for command in map(self._waiting.__getitem__, self._by_rank.get(key, ()))
                     if (command.session_id, command.node) == asks
                 ]
@@ -251,37 +302,42 @@ class Commands:
         with self._lock:
             return any(self._waiting[id_].verb == verb for id_ in self._by_rank.get(key, ()))
 
-    # --- flight records ------------------------------------------------------------------------
+    # --- flight records and profiles -----------------------------------------------------------
 
-    def _take_records(self, key: Key, session_id: str, body: bytes) -> None:
+    def _was_asked(self, id_: str, verb: str, key: Key, session_id: str) -> bool:
+        with self._lock:
+            command = self._waiting.get(id_)
+            asks = None if command is None else (command.verb, command.key, command.session_id)
+        return asks == (verb, key, session_id)
+
+    def _take_profiles(self, key: Key, session_id: str, profiles: Mapping[str, Any]) -> None:
+        """Hand on the operator tables that were asked for, and why there are none."""
+        for id_, content in profiles.items():
+            if self._was_asked(id_, PROFILE, key, session_id):
+                self._receive_profile(key, read_profile(content, key[2]))
+
+    def _take_records(self, key: Key, session_id: str, records: Mapping[str, Any]) -> None:
         """Hand on the records that were asked for."""
-        for id_, content in _records_in(body).items():
-            with self._lock:
-                command = self._waiting.get(id_)
-                asks = None if command is None else (command.verb, command.key, command.session_id)
-            if asks != (DUMP_FLIGHT_RECORD, key, session_id):
-                continue
-            try:
-                age_s = content["age_s"]
-                if not is_number(age_s) or not 0.0 <= age_s <= _MAX_AGE_S:
-                    raise ValueError("its age is no number of seconds")
-                record = read_flight_record(content, key[2])
-            except (KeyError, TypeError, ValueError) as error:
-                raise _wrong("flight record", str(error)[:200], "what a rank sends") from error
-            self._receive(key, record, float(age_s))
+        for id_, content in records.items():
+            if self._was_asked(id_, DUMP_FLIGHT_RECORD, key, session_id):
+                self._receive(key, *read_record(content, key[2]))
 
     # --- with the lock held -------------------------------------------------------------------
 
-    def _put(self, source: Source, verb: str) -> str:
+    def _put(self, source: Source, verb: str, steps: Steps | None) -> str:
+        is_profile = verb == PROFILE
+        lasts_s = self._settings.expire_seconds
         command = _Command(
             id=os.urandom(8).hex(),
             verb=verb,
             key=(source.run_id, source.group, source.rank),
             session_id=source.session_id,
             node=source.node,
-            expires_s=self._monotonic_s() + self._settings.expire_seconds,
+            expires_s=self._monotonic_s() + max(lasts_s, PROFILE_EXPIRES_S * is_profile),
+            steps=steps,
         )
         self._waiting[command.id] = command
+        self._next_expiry_s = min(self._next_expiry_s, command.expires_s)
         self._by_rank.setdefault(command.key, []).append(command.id)
         self._counts[verb, "asked"] += 1
         return command.id
@@ -297,14 +353,16 @@ class Commands:
                 self._end(command, outcome)
 
     def _expire(self) -> None:
-        """They wait in the order in which they end."""
+        """Cost: O(commands that wait), but only when the first of them is due."""
         now_s = self._monotonic_s()
-        while self._waiting:
-            oldest = next(iter(self._waiting.values()))
-            if oldest.expires_s > now_s:
-                return
-            _log.info("command %s of rank %d was not carried out in time", oldest.id, oldest.key[2])
-            self._end(oldest, "expired")
+        if now_s < self._next_expiry_s:
+            return
+        for command in list(self._waiting.values()):
+            if command.expires_s <= now_s:
+                text = "command %s of rank %d was not carried out in time"
+                _log.info(text, command.id, command.key[2])
+                self._end(command, "expired")
+        self._next_expiry_s = min((each.expires_s for each in self._waiting.values()), default=0.0)
 
     def _end(self, command: _Command, outcome: str) -> None:
         del self._waiting[command.id]
@@ -317,12 +375,18 @@ class Commands:
         self._counts[command.verb, outcome] += 1
         if command.verb == DUMP_FLIGHT_RECORD and outcome in {"failed", "refused"}:
             self._receive(command.key, None, 0.0)
+        if command.verb == PROFILE and outcome != "done":
+            self._receive_profile(command.key, _WHY_NO_PROFILE[outcome])
         while len(self._ended) > MAX_REMEMBERED:
             self._ended.popitem(last=False)
 
 
 def _ignore(key: Key, record: FlightRecord | None, age_s: float) -> None:
     """Nobody compares flight records."""
+
+
+def _ignore_profile(key: Key, profile: OperatorTable | str) -> None:
+    """Nobody compares profiles."""
 
 
 def _suspects(hang: HangStatus) -> list[int]:
@@ -345,18 +409,6 @@ def _everybody(hang: HangStatus) -> list[int]:
     return ranks
 
 
-def _records_in(body: bytes) -> dict[str, Any]:
-    """By id of the command."""
-    try:
-        content = decoded(body)
-    except ValueError as error:
-        raise _wrong("body", str(error)[:200], "JSON with flight records") from error
-    records = content.get("flight_records") if isinstance(content, dict) else None
-    if not isinstance(records, dict) or len(records) > MAX_RECORDS:
-        raise _wrong("flight_records", str(records)[:100], f"up to {MAX_RECORDS} by id")
-    return records
-
-
 def _key(given: Mapping[str, str]) -> Key | None:
     rank = given.get("rank", "")
     if not (rank.isascii() and rank.isdecimal() and len(rank) <= 10):
@@ -368,7 +420,3 @@ def run_in(query: str) -> str:
     """The run for which a rank polls; empty if it names none."""
     given = dict(parse_qsl(query[:MAX_QUERY], keep_blank_values=True, max_num_fields=10))
     return given.get("run", "")
-
-
-def _wrong(where: str, value: object, expected: str) -> InputError:
-    return InputError.of(where, value, expected, _REMEDY)

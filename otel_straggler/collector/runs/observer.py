@@ -19,6 +19,7 @@ from otel_straggler.collector.runs.store import Run, RunStore
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.model.flight_records import FlightRecord
 from otel_straggler.model.observation import ObservationBatch, merge_batches
+from otel_straggler.model.operator_tables import OperatorTable
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.otlp.metric_rules import DecodedMetrics
@@ -187,6 +188,13 @@ class Observer:
         if record is not None:
             record = replace(record, read_at_s=self._clock.at_s(read_at_ns))
         world.collectives.observe(rank, record)
+
+    def observe_profile(self, key: Key, profile: OperatorTable | str) -> None:
+        """The operators of a rank that was asked to profile, or why there are none."""
+        run_id, group, rank = key
+        run = self._store.runs.get(run_id)
+        if run is not None:
+            run.profiles.observe(group, rank, profile)
 
     def evict_due(self, now_ns: int, needs_somebody: Callable[[Run], bool]) -> None:
         """Evict what is over or too much; windows that were open are still published and kept.

@@ -16,6 +16,7 @@ from otel_straggler.collector.runs.contents import Content
 from otel_straggler.collector.runs.hangs import NamedCulprits, WorldHangs
 from otel_straggler.collector.runs.liveness import Liveness
 from otel_straggler.collector.runs.passthrough import Passthrough, checkpoint_ends
+from otel_straggler.collector.runs.profiles import RunProfiles
 from otel_straggler.collector.runs.section_histograms import SectionHistograms, WorldHistograms
 from otel_straggler.collector.runs.timeline import Timeline, keep_within
 from otel_straggler.collector.views.run_shown import RunShown
@@ -90,6 +91,7 @@ class Run:
         scores: of its newest windows.
         first_window: smaller for a run that was scored earlier; infinite for one that never was.
         shown: caches of its last view.
+        profiles: of its slow ranks, next to those of their peers.
         is_full: no further ranks are taken: memory is short, and the run has more than its share.
     """
 
@@ -100,6 +102,7 @@ class Run:
     worlds: dict[str, World] = field(default_factory=dict)
     first_window: float = math.inf
     shown: RunShown = field(default_factory=RunShown)
+    profiles: RunProfiles = field(default_factory=RunProfiles)
     is_full: bool = False
 
     @property

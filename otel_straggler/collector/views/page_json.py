@@ -10,6 +10,7 @@ from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.hang_json import hang_json
 from otel_straggler.collector.views.heat import heat_json
 from otel_straggler.collector.views.numbers import rounded
+from otel_straggler.collector.views.profile_json import profiles_json
 from otel_straggler.collector.views.ranks import ShownRanks
 from otel_straggler.collector.views.run_json import ordered, run_json, scalars_of
 from otel_straggler.collector.views.timeline import Column
@@ -101,6 +102,7 @@ def page_json(
         **_sections(view, ranks),
         "heat": heat_json(view, ranks.ranks),
         **_ledger(view),
+        **({"profiles": profiles_json(view.profiles)} if view.profiles else {}),
         "timeline": {
             "first": timeline[0].seq if timeline else None,
             "last": timeline[-1].seq if timeline else None,

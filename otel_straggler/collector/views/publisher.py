@@ -222,6 +222,7 @@ class Publisher:
             maintenance=maintenance,
             mode=self._mode,
             takes_commands=self._takes_commands,
+            profiles=run.profiles.pairs,
         )
         content = view.content()
         if content != shown.content:

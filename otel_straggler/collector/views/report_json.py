@@ -32,6 +32,7 @@ class RunReport:
         windows: from :func:`window_json`, oldest first.
         clashes: sessions that claim a rank of another live session.
         counts: rows left out of the scores, by reason.
+        profiles: operators of slow ranks next to those of peers; absent while there are none.
     """
 
     windows: Sequence[Json] = ()
@@ -40,6 +41,7 @@ class RunReport:
     counts: Mapping[str, int] | None = None
     hangs: Sequence[Json] = ()
     alerts: Sequence[Json] = ()
+    profiles: Sequence[Json] = ()
 
 
 def report_json(runs: Mapping[str, RunReport]) -> Json:
@@ -65,6 +67,7 @@ def _run(run: RunReport) -> Json:
         "alerts": list(run.alerts),
         "clashes": [_of_source(source, "session_id", "attempt") for source in run.clashes],
         "not_scored": dict(run.counts or {}),
+        **({"profiles": list(run.profiles)} if run.profiles else {}),
     }
 
 

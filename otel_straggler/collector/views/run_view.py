@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -14,6 +14,7 @@ import numpy as np
 from otel_straggler.alerts.rule import Scores
 from otel_straggler.collector.alerting.alert_json import shown_alert
 from otel_straggler.collector.runs.liveness import WorldStatus
+from otel_straggler.collector.runs.profiles import ProfilePair
 from otel_straggler.collector.runs.rank_status import RankStatus
 from otel_straggler.collector.views.report_json import window_json
 from otel_straggler.collector.views.timeline import Column
@@ -77,6 +78,7 @@ class RunView:
         late_rows: rows that arrived too late for the scores.
         maintenance: in force, of any node.
         takes_commands: the collector passes commands on to ranks.
+        profiles: of slow ranks next to those of their peers, oldest first.
     """
 
     run_id: str
@@ -96,6 +98,7 @@ class RunView:
     maintenance: tuple[Maintenance, ...] = ()
     mode: Mode = "observe"
     takes_commands: bool = False
+    profiles: tuple[ProfilePair, ...] = ()
     _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -116,6 +119,7 @@ class RunView:
             len(self.run_verdicts.decisions),
             self.clashes,
             [(each.node, each.until_ns) for each in self.maintenance],
+            self.profiles,
             [(alert.name, alert.starts_at_s) for alert in self.alerts],
             int(self.now_s / _SENTENCE_S) if hangs else 0,
         )
@@ -151,6 +155,14 @@ class RunView:
         world = self.worlds.get(group)
         ranks = [] if world is None else sorted(world.ranks)
         return [rank for rank in ranks if self.source_of(group, rank) is not None]
+
+    def profiles_of(self, group: str | None) -> tuple[ProfilePair, ...]:
+        """Those of a group (None: of all), with times of the wall clock."""
+        return tuple(
+            replace(pair, asked_at_s=pair.asked_at_s + self.ahead_s)
+            for pair in self.profiles
+            if group in (None, pair.group)
+        )
 
     def is_acknowledged(self, group: str) -> bool:
         return hang_subject(group) in self.run_verdicts.silenced
@@ -194,6 +206,7 @@ class RunView:
             mode=self.mode,
             clashes=[source for source in self.clashes if source.group == group],
             takes_commands=self.takes_commands,
+            profiles=self.profiles_of(group),
             clock_s=self._clock_s(ranks),
         )
 

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from otel_straggler.collector.runs.profiles import ProfilePair
 from otel_straggler.collector.views.numbers import Slowdowns, peers_of, step_slowdowns
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import Standstill, standstill
@@ -149,6 +150,7 @@ class WorldView:
         clashes: other processes that report as the same rank, while they go on.
         awaited: set for a run of before a restart that has not reported since.
         takes_commands: the collector passes commands on to ranks.
+        profiles: of slow ranks next to those of their peers, oldest first.
         clock_s: offset of the collector's clock from the foremost clock of the senders, to which
             times of windows and verdicts refer; 0 where small or unknown.
     """
@@ -175,6 +177,7 @@ class WorldView:
     mode: Mode = "observe"
     clashes: Sequence[Source] = ()
     takes_commands: bool = False
+    profiles: tuple[ProfilePair, ...] = ()
     awaited: Awaited | None = None
     clock_s: float = 0.0
 

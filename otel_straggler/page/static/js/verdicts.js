@@ -15,6 +15,7 @@ import {
   isKnown,
   wordsOf,
 } from "./format.js";
+import { profilesTree } from "./profiles.js";
 
 const FEW_VERDICTS = 5;
 const TONES_OF_STATES = { confirmed: "bad", flapping: "bad", suspect: "watch", recovered: "good", ok: "good" };
@@ -35,6 +36,7 @@ export function verdictsTree(picture, isLong, more, actions) {
       : nothingTree("No rank, host or stage has had a slow verdict."),
     moreTree(verdicts.length, FEW_VERDICTS, isLong, more),
     leftOut ? el("p", { class: "nothing", key: "left" }, `${formatNumber(leftOut)} more lose less`) : null,
+    profilesTree(picture, actions),
     decisionsTree(picture),
     maintenanceTree(picture),
   ];
