@@ -99,6 +99,11 @@ class Layout:
             for place, rank in enumerate(own)
         }
 
+    def possible_replicas(self, ranks: Sequence[int]) -> int:
+        """Copies that the files of all ``ranks`` have; fewer than ``replicas`` where there are not
+        as many nodes in other domains."""
+        return min(len(chosen) for chosen in self.keepers(ranks).values())
+
 
 def _peers(domains: Sequence[str], replicas: int) -> list[list[int]]:
     """For each node those that keep its copies: the least used in another domain, then the next."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -151,7 +152,7 @@ class Manager:
             raise UsageError.of("Manager.step()", step, "a manager that is open", "Make a new one.")
         self._collect(wait=False)
         is_due = self._schedule.is_due_at_step(step)
-        if is_due or (self._local is not None and step % self._local.every_steps == 0):
+        if is_due or self._is_due_on_nodes(step):
             what = f"step {step}"
             self._save(step, state, "schedule", self._members.ranks, what, is_to_persist=is_due)
         if self._members.is_first and self._is_idle() and self._schedule.is_due_now():
@@ -257,6 +258,15 @@ class Manager:
         self._running.is_to_persist = is_to_persist and self._local is not None and not is_direct
         if is_to_persist:
             self._schedule.begun()
+
+    def _is_due_on_nodes(self, step: int) -> bool:
+        """Also at the first step after a restore from fewer copies than there should be."""
+        if self._local is None:
+            return False
+        is_thin = self.restored is not None and self.restored.is_thin
+        if is_thin and self.restored is not None:
+            self.restored = replace(self.restored, is_thin=False)
+        return is_thin or step % self._local.every_steps == 0
 
     def _is_idle(self) -> bool:
         return self._running is None and self._persisting is None

@@ -204,8 +204,7 @@ class _Joining:
 
 
 def _warn_of_missing_peers(layout: Layout) -> None:
-    ranks = range(len(layout.nodes))
-    fewest = min(len(keepers) for keepers in layout.keepers(ranks).values())
+    fewest = layout.possible_replicas(range(len(layout.nodes)))
     if fewest < layout.replicas:
         _LOG.warning(
             "checkpoints: local ones have %d of %d replicas, as there are not as many nodes in "

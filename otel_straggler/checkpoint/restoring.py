@@ -33,12 +33,14 @@ class Restored:
     Attributes:
         read: files and bytes by tier: local, peer, persistent.
         phases: (name, start and end in seconds since 1970): find, verify, read.
+        is_thin: one node less, and a part of it would not be on the nodes any more.
     """
 
     step: int
     name: str
     read: ReadTotals = field(default_factory=ReadTotals)
     phases: tuple[tuple[str, float, float], ...] = ()
+    is_thin: bool = False
 
     @property
     def phases_s(self) -> dict[str, float]:
@@ -116,6 +118,7 @@ class _Restoring:
             name=candidate.name,
             read=nearest.totals,
             phases=tuple(self._phases),
+            is_thin=candidate.copies <= members.layout.possible_replicas(members.ranks),
         )
 
     @contextlib.contextmanager

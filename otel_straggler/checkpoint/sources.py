@@ -44,6 +44,11 @@ class Candidate:
         return [name for name in self.files if not self.places.get(name)]
 
     @property
+    def copies(self) -> int:
+        """Nodes that have the file that is on the fewest."""
+        return min((len(self.places.get(name, ())) for name in self.files), default=0)
+
+    @property
     def problem(self) -> str:
         missing = [] if self.is_persistent else self.missing
         if not missing:

@@ -4,12 +4,18 @@ group save on them, lose nodes, and restore."""
 from __future__ import annotations
 
 import json
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from otel_straggler.checkpoint.folder import list_checkpoints
+
+from .test_ranks import lines_of, restored_as_saved, start_training
 
 HERE = Path(__file__).parent
 Facts = list[dict[str, Any]]
@@ -118,3 +124,18 @@ def test_a_local_tier_on_some_ranks_alone_is_refused(scenarios: dict[str, Facts]
         assert facts["error"].startswith(
             "UsageError: Manager(local=...): got 'given on some ranks'"
         )
+
+
+def test_the_process_that_writes_makes_the_copies(tmp_path: Path) -> None:
+    """All processes of both ranks are killed, then one's folder is lost with its node."""
+    storage, local = tmp_path / "storage", str(tmp_path / "node")
+    ranks = start_training(storage, 6, LOCAL=local, WAIT="1", DIE="write:0:6", DIE_WHO="both")
+    ranks[0].wait(300)
+    ranks[1].send_signal(signal.SIGKILL)
+    before = lines_of(ranks)
+    shutil.rmtree(tmp_path / "node-1")
+    assert [one.step for one in list_checkpoints(tmp_path / "node-0")] == [5, 4]
+    assert list_checkpoints(storage) == []
+    after = lines_of(start_training(storage, 5, LOCAL=local, IN_THREAD="1"))
+    assert after[1][0].startswith("restored 5 ")
+    assert restored_as_saved(before, after)
