@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from otel_straggler.checkpoint import Manager
+from otel_straggler.checkpoint import LocalTier, Manager
 from otel_straggler.checkpoint.folder import MANIFEST, list_checkpoints, prune, verify
 from otel_straggler.errors import InputError, UsageError
 
@@ -114,6 +114,37 @@ def test_two_trainings_cannot_write_to_one_folder(tmp_path: Path) -> None:
     ):
         Manager(tmp_path, handle_sigterm=False)
     saved(tmp_path, 1)
+
+
+def test_two_trainings_cannot_share_a_nodes_folder(tmp_path: Path) -> None:
+    """Each has storage of its own; the second takes nothing with it."""
+    local = LocalTier(tmp_path / "node", every_steps=1, replicas=0)
+    with manager_in(tmp_path / "a", local=local) as manager:
+        manager.save(1, state_at(1))
+        for storage in ("a", "b"):
+            with pytest.raises((InputError, UsageError)):
+                Manager(tmp_path / storage, local=local, handle_sigterm=False)
+        manager.save(2, state_at(2))
+    assert [one.step for one in list_checkpoints(tmp_path / "node")] == [2, 1]
+    with manager_in(tmp_path / "a", local=local) as manager:
+        assert manager.restore(state_at(0)) == 2
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_copy_on_a_node_is_read_from_storage(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    """The same step, bit for bit; without storage it would be the one before."""
+    local = LocalTier(tmp_path / "node", every_steps=1, replicas=0)
+    saved(tmp_path / "storage", 1, 2, local=local)
+    newest = list_checkpoints(tmp_path / "node")[0].path
+    damage(newest)
+    state = state_at(0)
+    with manager_in(tmp_path / "storage", local=local) as manager:
+        assert manager.restore(state) == 2
+        assert manager.restored is not None
+        assert "persistent" in manager.restored.read.files
+    assert torch.equal(state["weights"], state_at(2)["weights"])
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ def test_a_kill_in_each_phase_of_each_node_loses_no_commit() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("options", [(), ("--tiers",)])
 def test_two_hundred_kills_lose_no_commit(options: tuple[str, ...]) -> None:
     result = kills(200, 2, *options)
