@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from otel_straggler.errors import ConfigError
@@ -84,25 +85,31 @@ class Layout:
         """The lowest of ``ranks`` on the node of ``rank``: it commits there."""
         return self.node_ranks(ranks)[self.nodes[rank]][0]
 
-    def keepers(self, ranks: Sequence[int]) -> dict[int, list[int]]:
+    def keepers(self, ranks: Sequence[int]) -> Mapping[int, list[int]]:
         """The ranks that fetch a copy of each rank's files, among ``ranks``, who live.
 
         Nodes of other domains keep them, each as many as the others if domains are of one size;
         fewer than ``replicas`` where there are not as many.
         """
-        on_nodes = self.node_ranks(ranks)
-        peers = _peers([self.domains[node] for node in on_nodes], self.replicas)
-        members = list(on_nodes.values())
-        return {
-            rank: [members[peer][place % len(members[peer])] for peer in peers[at]]
-            for at, own in enumerate(members)
-            for place, rank in enumerate(own)
-        }
+        return _keepers(self, tuple(ranks))
 
     def possible_replicas(self, ranks: Sequence[int]) -> int:
         """Copies that the files of all ``ranks`` have; fewer than ``replicas`` where there are not
         as many nodes in other domains."""
         return min(len(chosen) for chosen in self.keepers(ranks).values())
+
+
+@lru_cache(maxsize=4)
+def _keepers(layout: Layout, ranks: tuple[int, ...]) -> Mapping[int, list[int]]:
+    """Kept from save to save: it grows with the square of the nodes."""
+    on_nodes = layout.node_ranks(ranks)
+    peers = _peers([layout.domains[node] for node in on_nodes], layout.replicas)
+    members = list(on_nodes.values())
+    return {
+        rank: [members[peer][place % len(members[peer])] for peer in peers[at]]
+        for at, own in enumerate(members)
+        for place, rank in enumerate(own)
+    }
 
 
 def _peers(domains: Sequence[str], replicas: int) -> list[list[int]]:

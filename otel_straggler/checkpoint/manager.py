@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -113,6 +112,7 @@ class Manager:
         self._running: RunningSave | None = None
         self._persisting: Persisting | None = None
         self.restored: Restored | None = None
+        self._is_thin = False
         self._slow_writers = SlowWriters()
         self._agreement = Agreement(
             self._members.address.under("steps"),
@@ -189,6 +189,7 @@ class Manager:
             self.restored = restore(self._members, state, step, self._timeout_s)
         if self.restored is None:
             return None
+        self._is_thin = self.restored.is_thin
         self._report_restored(self.restored)
         return self.restored.step
 
@@ -263,9 +264,7 @@ class Manager:
         """Also at the first step after a restore from fewer copies than there should be."""
         if self._local is None:
             return False
-        is_thin = self.restored is not None and self.restored.is_thin
-        if is_thin and self.restored is not None:
-            self.restored = replace(self.restored, is_thin=False)
+        is_thin, self._is_thin = self._is_thin, False
         return is_thin or step % self._local.every_steps == 0
 
     def _is_idle(self) -> bool:
@@ -290,7 +289,7 @@ class Manager:
             record_past(f"checkpoint_{name}", start_s, end_s)
         if running.is_to_persist:
             self._persist(running)
-        else:
+        elif running.context.folder == self._folder:
             self._schedule.measured(running.blocking_s, running.save_s)
         if self._members.is_first:
             _LOG.info(
@@ -317,9 +316,7 @@ class Manager:
         from otel_straggler.checkpoint.persisting import Persisting
 
         self._collect_persisted(wait=True)
-        session = self._members.session
-        self._persisting = Persisting(running.context, self._folder, session, problem)
-        self._persisting.cost_s = (running.blocking_s, running.save_s)
+        self._persisting = Persisting(running, self._folder, self._members.session, problem)
 
     def _collect_persisted(self, *, wait: bool) -> Path | None:
         persisting = self._persisting
@@ -328,18 +325,17 @@ class Manager:
         try:
             result = persisting.result()
         except UnavailableError as error:
-            self._log_failure(persisting.context.step, error)
+            self._log_failure(persisting.save.context.step, error)
             return None
         finally:
             self._persisting = None
         record_past("checkpoint_persist", result.start_unix_s, result.end_unix_s)
         persist_s = result.end_unix_s - result.start_unix_s
-        blocking_s, save_s = persisting.cost_s
-        self._schedule.measured(blocking_s, save_s + persist_s)
+        self._schedule.measured(persisting.save.blocking_s, persisting.save.save_s + persist_s)
         if self._members.is_first:
             _LOG.info(
                 "checkpoint of step %d: persistent after %.1f s more",
-                persisting.context.step, persist_s,
+                persisting.save.context.step, persist_s,
             )  # fmt: skip
         self._prune(self._folder)
         return result.path
@@ -349,13 +345,14 @@ class Manager:
         if not (self._members.leads_node if is_local else self._members.is_first):
             return
         keep = self._local.keep if self._local is not None and is_local else self._keep
-        spare = self._persisting.context.name if self._persisting is not None else ""
+        spare = self._persisting.save.context.name if self._persisting is not None else ""
         with contextlib.suppress(OSError):
             folders.prune(folder, keep, spare)
 
     def _report_restored(self, restored: Restored) -> None:
         for name, start_s, end_s in restored.phases:
-            record_past(f"checkpoint_{name}", start_s, end_s)
+            if name != "read":  # DCP's own phases
+                record_past(f"checkpoint_{name}", start_s, end_s)
         if self._members.is_first:
             its = restored.read
             _LOG.info(

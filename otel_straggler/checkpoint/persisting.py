@@ -17,8 +17,9 @@ from otel_straggler.checkpoint.folder import (
     saving_path,
 )
 from otel_straggler.checkpoint.manifest import FileEntry, decode_manifest
-from otel_straggler.checkpoint.saving import METADATA, SavePlanContext, root_cause
+from otel_straggler.checkpoint.saving import METADATA, root_cause
 from otel_straggler.checkpoint.store import Exchange, RankFailedError
+from otel_straggler.checkpoint.writer_process import RunningSave
 from otel_straggler.errors import UnavailableError, UsageError
 
 
@@ -38,21 +39,15 @@ class Persisted:
 class Persisting:
     """Every rank copies its own files; the first commits once all have.
 
-    Attributes:
-        cost_s: for which the save before it stopped the training, and took.
-
     Args:
-        context: of the save to the nodes.
+        save: to the nodes, which has ended.
         storage: the persistent folder.
         owner: of its lock.
         problem: why this rank has nothing to copy; the others stop waiting for it.
     """
 
-    def __init__(
-        self, context: SavePlanContext, storage: Path, owner: str, problem: str = ""
-    ) -> None:
-        self.context = context
-        self.cost_s = (0.0, 0.0)
+    def __init__(self, save: RunningSave, storage: Path, owner: str, problem: str = "") -> None:
+        self.save = save
         self._storage = storage
         self._owner = owner
         self._problem = problem
@@ -79,7 +74,7 @@ class Persisting:
         return self._result
 
     def _run(self) -> None:
-        its = self.context
+        its = self.save.context
         try:
             store = its.address.under(f"{its.name}/persist").connect(its.timeout_s)
             deadline_s = time.monotonic() + its.timeout_s
@@ -101,7 +96,7 @@ class Persisting:
     def _copy_and_commit(self, exchange: Exchange) -> Persisted:
         if self._problem:
             raise UnavailableError(self._problem)
-        its, start_unix_s = self.context, time.time()
+        its, start_unix_s = self.save.context, time.time()
         here = its.folder / its.name
         manifest = decode_manifest((here / MANIFEST).read_bytes())
         target = saving_path(self._storage, its.name)

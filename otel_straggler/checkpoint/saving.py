@@ -13,7 +13,7 @@ import os
 import signal
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -213,7 +213,7 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
         )
         setattr(metadata, REPORT, report)
 
-    def _fetch_copies(self, own: Files, keepers: dict[int, list[int]]) -> Files:
+    def _fetch_copies(self, own: Files, keepers: Mapping[int, list[int]]) -> Files:
         """Of the files of ranks on other nodes that this rank keeps."""
         its, exchange = self._operation.context, self._operation.exchange
         for keeper in keepers[its.rank]:

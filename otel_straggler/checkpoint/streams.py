@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 import socket
@@ -23,9 +24,12 @@ from otel_straggler.checkpoint.files import copy_checked, open_to_read
 from otel_straggler.checkpoint.manifest import FileEntry
 from otel_straggler.errors import UnavailableError
 
+_LOG = logging.getLogger("otel_straggler")
 _CHUNK_BYTES: Final = 4 << 20
 _SILENCE_S: Final = 30
 """A peer that sends nothing for so long is given up."""
+_MAX_PEERS: Final = 64
+"""Others wait until one has ended."""
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -61,6 +65,7 @@ class FileServer:
         self.address = FileAddress(
             hosts=hosts, port=self._socket.getsockname()[1], key=secrets.token_bytes(32)
         )
+        self._free = threading.Semaphore(_MAX_PEERS)
         threading.Thread(
             target=self._run, name="otel-straggler-checkpoint-files", daemon=True
         ).start()
@@ -73,6 +78,7 @@ class FileServer:
 
     def _run(self) -> None:
         while True:
+            self._free.acquire()
             try:
                 accepted, _ = self._socket.accept()
             except OSError:
@@ -83,13 +89,15 @@ class FileServer:
             ).start()  # fmt: skip
 
     def _serve(self, accepted: socket.socket) -> None:
-        with (
-            contextlib.suppress(OSError, EOFError, AuthenticationError, ValueError),
-            _connection(accepted) as peer,
-        ):
-            deliver_challenge(peer, self.address.key)
-            answer_challenge(peer, self.address.key)
-            self._send(peer, *json.loads(peer.recv_bytes(_CHUNK_BYTES)))
+        try:
+            with _connection(accepted) as peer:
+                deliver_challenge(peer, self.address.key)
+                answer_challenge(peer, self.address.key)
+                self._send(peer, *json.loads(peer.recv_bytes(_CHUNK_BYTES)))
+        except (OSError, EOFError, AuthenticationError, ValueError, TypeError) as error:
+            _LOG.debug("a file was not sent to a peer: %r", error)
+        finally:
+            self._free.release()
 
     def _send(self, peer: Any, checkpoint: str, name: str) -> None:
         if any("/" in part or part in {"", ".", ".."} for part in (checkpoint, name)):

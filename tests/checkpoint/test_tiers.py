@@ -103,6 +103,13 @@ def test_a_full_node_does_not_keep_checkpoints_from_storage(scenarios: dict[str,
         assert facts["leftovers"] == []
 
 
+def test_who_lives_saves_on_its_node_and_in_storage(scenarios: dict[str, Facts]) -> None:
+    """At an emergency after the other node has died, which can keep no copies any more."""
+    first, second = scenarios["dead node"]
+    assert second["exit_code"] == -signal.SIGKILL
+    assert first["saved"] == [[["a node died", 2]]] * 2
+
+
 def test_a_nodes_folder_of_another_run_is_refused_and_unchanged(
     scenarios: dict[str, Facts],
 ) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import sys
 import threading
 import time
@@ -188,6 +189,31 @@ def save_on_full_node(folder: Path, rank: int, facts: Facts) -> None:
     facts["leftovers"] = [str(path) for path in folder.glob("*/.*ing-*")]
 
 
+def dead_node(root: Path) -> dict[str, list[Facts]]:
+    """A node dies; the other saves what all ranks have alike."""
+    return {"dead node": run_ranks(root / "made", save_without_the_other)}
+
+
+def save_without_the_other(folder: Path, rank: int, facts: Facts) -> None:
+    manager = manager_on(folder, rank, tier={"every_steps": 100_000})
+    manager._agreement._answer_s = 0.3
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    manager.request_save("a node died")
+    until_s = time.monotonic() + 20.0
+    step = 0
+    while not manifests(folder / "storage") and time.monotonic() < until_s:
+        step += 1
+        manager.step(step, {"weights": torch.ones(3)})
+        time.sleep(0.005)
+    manager.close()
+    found = [manifests(folder / name) for name in ("node-0", "storage")]
+    facts["saved"] = [[(one.reason, len(one.files)) for one in listed] for listed in found]
+    (folder / f"facts-{rank}.json").write_text(json.dumps(facts))
+    os._exit(0)  # the process group is broken
+
+
 def manifests(folder: Path) -> list[Any]:
     return [one.manifest for one in list_checkpoints(folder) if not one.problem]
 
@@ -236,6 +262,7 @@ GROUPS: list[Callable[[Path], dict[str, list[Facts]]]] = [
     node_lost,
     three_nodes,
     full_node,
+    dead_node,
     wrong_nodes,
 ]
 
