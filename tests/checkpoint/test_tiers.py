@@ -17,7 +17,7 @@ from otel_straggler.checkpoint.folder import list_checkpoints
 
 from .test_ranks import lines_of, restored_as_saved, start_training
 
-HERE = Path(__file__).parent
+ROOT = Path(__file__).parents[2]
 Facts = list[dict[str, Any]]
 
 
@@ -25,8 +25,10 @@ Facts = list[dict[str, Any]]
 def scenarios(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Facts]:
     """What the ranks report, by scenario; all of one process, as importing torch takes longest."""
     folder = tmp_path_factory.mktemp("tiers")
-    command = [sys.executable, str(HERE / "tiered_ranks.py"), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+    command = [sys.executable, "-m", "tests.checkpoint.tiered_ranks", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=280
+    )
     result: dict[str, Facts] = json.loads(done.stdout)
     return result
 

@@ -1,7 +1,7 @@
 """Scenarios of ranks on several nodes with a local tier, forked from one process that has torch;
 prints what each rank reports, as JSON. A node is a folder of its own.
 
-    tiered_ranks.py FOLDER
+    python -m tests.checkpoint.tiered_ranks FOLDER
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from forked_ranks import STEPS, Facts, full, run_ranks, trained
 
 from otel_straggler.checkpoint import LocalTier, Manager, PerRank, saving, training_state
 from otel_straggler.checkpoint.folder import list_checkpoints
 from otel_straggler.errors import StragglerError
+
+from .forked_ranks import STEPS, Facts, full, run_ranks, trained
 
 PER_NODE = 2
 
