@@ -24,7 +24,7 @@ import shutil
 import socket
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -172,19 +172,28 @@ def commit(saving: Path, manifest: Manifest) -> Path:
     return path
 
 
-def prune(folder: Path, keep: int, spare: str = "") -> list[Checkpoint]:
-    """Delete all but the newest ``keep`` complete checkpoints, and those older that are not
-    complete; returns what was deleted.
+def prune(folder: Path, keep: int, spare: Collection[str] = ()) -> list[Checkpoint]:
+    """Delete all but the ``keep`` complete checkpoints that were made last, and those older that
+    are not complete; returns what was deleted.
+
+    By time, not by step: a training that went back to an earlier step needs what it saves now.
 
     Args:
-        spare: the name of one that is still read.
+        spare: names that are not deleted: what was just saved, whatever the clock says, and what is
+            still read.
     """
     listed = list_checkpoints(folder)
-    complete = [one for one in listed if not one.problem]
+    complete = sorted((one for one in listed if not one.problem), key=_made_at, reverse=True)
     if len(complete) < keep:
         return []
-    oldest = _age(complete[keep - 1])
-    removed = [one for one in listed if _age(one) < oldest and one.path.name != spare]
+    kept = complete[:keep]
+    oldest, first_step = _made_at(kept[-1]), min(one.step for one in kept)
+    removed = [
+        one
+        for one in listed
+        if one.path.name not in spare
+        and (_made_at(one) < oldest if one.manifest is not None else one.step < first_step)
+    ]
     for one in removed:
         remove(one.path)
     return removed
@@ -283,6 +292,11 @@ def _refuse_foreign(folder: Path) -> None:
 def _age(checkpoint: Checkpoint) -> tuple[int, float]:
     manifest = checkpoint.manifest
     return checkpoint.step, 0.0 if manifest is None else manifest.created_at_unix_s
+
+
+def _made_at(checkpoint: Checkpoint) -> tuple[float, int]:
+    manifest = checkpoint.manifest
+    return 0.0 if manifest is None else manifest.created_at_unix_s, checkpoint.step
 
 
 def _read(path: Path) -> Checkpoint:

@@ -297,7 +297,7 @@ class Manager:
                 running.context.step, report.path.name, running.blocking_s, running.save_s,
             )  # fmt: skip
             self._warn_of_slow_writers(report)
-        self._prune(running.context.folder)
+        self._prune(running.context.folder, report.path.name)
         return report.path
 
     def _save_failed(self, running: RunningSave, problem: str) -> None:
@@ -337,15 +337,17 @@ class Manager:
                 "checkpoint of step %d: persistent after %.1f s more",
                 persisting.save.context.step, persist_s,
             )  # fmt: skip
-        self._prune(self._folder)
+        self._prune(self._folder, result.path.name)
         return result.path
 
-    def _prune(self, folder: Path) -> None:
+    def _prune(self, folder: Path, saved: str) -> None:
         is_local = self._local is not None and folder == self._members.local_folder
         if not (self._members.leads_node if is_local else self._members.is_first):
             return
         keep = self._local.keep if self._local is not None and is_local else self._keep
-        spare = self._persisting.save.context.name if self._persisting is not None else ""
+        spare = {saved}
+        if self._persisting is not None:
+            spare.add(self._persisting.save.context.name)
         with contextlib.suppress(OSError):
             folders.prune(folder, keep, spare)
 

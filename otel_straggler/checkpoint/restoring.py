@@ -19,7 +19,7 @@ from otel_straggler.checkpoint.membership import Membership
 from otel_straggler.checkpoint.sources import Candidate, NearestFiles, ReadTotals, candidates
 from otel_straggler.checkpoint.store import Exchange
 from otel_straggler.checkpoint.streams import FileAddress, FileServer
-from otel_straggler.errors import InputError
+from otel_straggler.errors import InputError, UnavailableError
 
 _LOG = logging.getLogger("otel_straggler")
 _OF_RANK: Final = re.compile(r"rank \d+")
@@ -221,6 +221,7 @@ def load(nearest: NearestFiles, path: Path, state: Any, members: Membership) -> 
 
     Raises:
         InputError: the checkpoint does not have what ``state`` has.
+        UnavailableError: a file was lost after it was found.
     """
     from torch.distributed import checkpoint as dcp
 
@@ -238,6 +239,8 @@ def load(nearest: NearestFiles, path: Path, state: Any, members: Membership) -> 
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             dcp.load(content, storage_reader=NearestReader(nearest, path), no_dist=is_alone)
     except dcp.api.CheckpointException as error:
+        if any(isinstance(each[0], UnavailableError) for each in error.failures.values()):
+            raise UnavailableError(f"{path}: {root_cause(error)}") from error
         raise InputError.of(
             str(path), root_cause(error), "what the state to restore has",
             "Restore with the model and the optimizer that it was saved with.",
