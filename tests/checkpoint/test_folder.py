@@ -123,7 +123,7 @@ def test_a_file_that_is_lost_while_it_is_read_is_no_matter_of_the_state(
         return opened(self, name)
 
     monkeypatch.setattr(NearestFiles, "open", lose)
-    with pytest.raises(UnavailableError, match="step-1-.*: the peer has gone"):
+    with pytest.raises(UnavailableError, match=r"step-1-.*: the peer has gone"):
         restored(tmp_path)
 
 

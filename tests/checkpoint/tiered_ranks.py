@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch._dynamo  # by the optimizer, so that not each rank loads it
 import torch.distributed as dist
 
 from otel_straggler.checkpoint import LocalTier, Manager, PerRank, saving, training_state
