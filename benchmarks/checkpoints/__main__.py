@@ -1,9 +1,11 @@
 """What checkpoints cost, and what is left of them when processes are killed.
 
-    python -m benchmarks.checkpoints [--kills N] [--seed N] [--bytes N] [--json FILE]
+    python -m benchmarks.checkpoints [--kills N [--tiers]] [--seed N] [--bytes N] [--json FILE]
+    python -m benchmarks.checkpoints --tiers [--seed N] [--json FILE]
 
 With ``--kills`` only that many kills of ranks while they save, on one folder, in every phase of a
-save; else what a save costs. Prints JSON.
+save, or with ``--tiers`` on nodes, which are lost too. With ``--tiers`` alone what a lost node
+costs with a local tier and without; else what a save costs. Prints JSON.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int)
+    parser.add_argument("--tiers", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bytes", type=int, default=2_000_000_000, dest="size_bytes")
     parser.add_argument("--json", type=Path)
@@ -24,8 +27,12 @@ def main() -> int:
     if options.kills is not None:
         from benchmarks.checkpoints.kills import run
 
-        result = run(options.kills, options.seed)
+        result = run(options.kills, options.seed, tiers=options.tiers)
         failed = result["lost_commits"] or result["differing_restores"]
+    elif options.tiers:
+        from benchmarks.checkpoints.lost_nodes import compare
+
+        result, failed = compare(options.seed), False
     else:
         from benchmarks.checkpoints.blocking import measure
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import tempfile
@@ -32,20 +33,39 @@ MATRIX = (
     ("rename", 0),  # only the coordinator renames
     ("renamed", 0),
 )
+TIERS_MATRIX = tuple(
+    (phase, rank)
+    for phase in (
+        "stage", "plan", "write", "replicate", "commit", "rename", "renamed", "persist",
+        "persisted", "any",
+    )
+    for rank in range(RANKS)
+    if (phase, rank) != ("persisted", 1)  # only the coordinator completes what is in storage
+)  # fmt: skip
+"""Each rank is a node; every second row the node's folder is lost, too."""
+STORAGE, EVERY_STORED = "checkpoints", 2
 
 
 @dataclass(frozen=True)
 class Kill:
-    """Which rank dies where: at the end of a phase of its save, or after a while."""
+    """Which rank dies where: at the end of a phase of its save, or after a while.
+
+    Attributes:
+        is_node: its node's folder is deleted.
+    """
 
     phase: str
     rank: int
     save: int
     after_s: float
+    is_node: bool = False
 
 
-def run(kills: int, seed: int, folder: Path | None = None) -> dict[str, Any]:
+def run(kills: int, seed: int, *, tiers: bool = False) -> dict[str, Any]:
     """Cost: half a second a kill.
+
+    Args:
+        tiers: save on nodes, with a copy on the other one, and every second step in storage.
 
     Returns:
         counts: kills by phase; ``lost_commits``: checkpoints that a rank was told of and that were
@@ -57,21 +77,27 @@ def run(kills: int, seed: int, folder: Path | None = None) -> dict[str, Any]:
     draw = random.Random(seed)
     counts = {
         "kills": 0, "attempts": 0, "restores": 0, "commits": 0, "lost_commits": 0,
-        "differing_restores": 0,
+        "differing_restores": 0, "lost_nodes": 0,
     }  # fmt: skip
     by_phase: dict[str, int] = {}
     was_killed = False
+    matrix = TIERS_MATRIX if tiers else MATRIX
     with tempfile.TemporaryDirectory() as made:
-        root = folder or Path(made)
+        root = Path(made)
         ledger = Ledger(root / "ledger")
         number = -1
         while number < 0 or counts["kills"] < kills or was_killed:  # the last attempt is whole
             number += 1
-            phase, rank = MATRIX[number % len(MATRIX)]
-            kill = Kill(phase, rank, draw.randint(1, MAX_STEPS), draw.uniform(0.0, 0.25))
-            was_killed = _attempt(
-                root / "checkpoints", ledger, kill if counts["kills"] < kills else None
-            )
+            phase, rank = matrix[number % len(matrix)]
+            # a node that dies before the first save has made copies again may take the last
+            save = draw.randint(2 if tiers else 1, MAX_STEPS)
+            is_node = tiers and phase != "any" and (number // 2 + number // len(matrix)) % 2 == 0
+            kill = Kill(phase, rank, save, draw.uniform(0.0, 0.25), is_node)
+            kill_or_none = kill if counts["kills"] < kills else None
+            was_killed = _attempt(root, ledger, kill_or_none, tiers=tiers)
+            if was_killed and kill.is_node:
+                shutil.rmtree(root / f"node-{rank}")
+                counts["lost_nodes"] += 1
             counts["attempts"] += 1
             counts["kills"] += was_killed
             if was_killed:
@@ -116,14 +142,15 @@ class Ledger:
         return counts
 
 
-def _attempt(folder: Path, ledger: Ledger, kill: Kill | None) -> bool:
+def _attempt(root: Path, ledger: Ledger, kill: Kill | None, *, tiers: bool) -> bool:
     """Start all ranks; once one has died the others are ended, as a launcher does it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     began_s = time.monotonic()
     ranks = [
-        _fork(lambda rank=rank: _train(folder, ledger, kill, rank, port)) for rank in range(RANKS)
+        fork(lambda rank=rank: _train(root, ledger, kill, rank, port, tiers=tiers))
+        for rank in range(RANKS)
     ]  # type: ignore[misc]
     alive, was_killed = set(ranks), False
     while alive:
@@ -147,7 +174,7 @@ def _attempt(folder: Path, ledger: Ledger, kill: Kill | None) -> bool:
     return was_killed
 
 
-def _fork(work: Callable[[], None]) -> int:
+def fork(work: Callable[[], None]) -> int:
     child = os.fork()
     if child:
         return child
@@ -160,11 +187,13 @@ def _fork(work: Callable[[], None]) -> int:
         os._exit(1)
 
 
-def _train(folder: Path, ledger: Ledger, kill: Kill | None, rank: int, port: int) -> None:
+def _train(
+    root: Path, ledger: Ledger, kill: Kill | None, rank: int, port: int, *, tiers: bool
+) -> None:
     import torch
     import torch.distributed as dist
 
-    from otel_straggler.checkpoint import Manager
+    from otel_straggler.checkpoint import LocalTier, Manager
 
     torch.set_num_threads(1)
     if not os.environ.get("SHOW_ERRORS"):
@@ -176,9 +205,13 @@ def _train(folder: Path, ledger: Ledger, kill: Kill | None, rank: int, port: int
         f"own of {rank}": torch.full((1_000,), float(rank)),
         f"scalars of {rank}": {"position": 0, "generator": torch.Generator().get_state()},
     }
-    with Manager(folder, every_steps=1, use_process=False, timeout_s=20.0) as manager:
+    local = LocalTier(root / f"node-{rank}", every_steps=1) if tiers else None
+    every = EVERY_STORED if tiers else 1
+    with Manager(
+        root / STORAGE, local=local, every_steps=every, use_process=False, timeout_s=20.0
+    ) as manager:
         start = manager.restore(state) or 0
-        ledger.add(kind="restore", step=start, rank=rank, digest=_digest(state))
+        ledger.add(kind="restore", step=start, rank=rank, digest=digest(state))
         if kill is not None and kill.rank == rank:
             _arm(manager, kill, start)
         for step in range(start + 1, start + 1 + MAX_STEPS):
@@ -186,14 +219,14 @@ def _train(folder: Path, ledger: Ledger, kill: Kill | None, rank: int, port: int
             state[f"own of {rank}"] *= 1.0 + 1.0 / step
             state[f"scalars of {rank}"]["position"] += step
             dist.all_reduce(torch.ones(1))
-            ledger.add(kind="state", step=step, rank=rank, digest=_digest(state))
+            ledger.add(kind="state", step=step, rank=rank, digest=digest(state))
             manager.step(step, state)
             if manager.wait() is not None:
                 ledger.add(kind="commit", step=step, rank=rank)
     dist.destroy_process_group()
 
 
-def _digest(state: dict[str, Any]) -> str:
+def digest(state: dict[str, Any]) -> str:
     import torch
 
     flat = [
@@ -234,6 +267,8 @@ def _arm(manager: Any, kill: Kill, start: int) -> None:
             return result
 
         saving.commit = dying_commit
+    elif kill.phase in {"persist", "persisted"}:
+        _die_in_persisting(kill.phase, die, at_step)
     elif kill.phase != "any":
         _die_in_phase(saving.Operation, kill.phase, die)
 
@@ -251,3 +286,28 @@ def _die_in_phase(operation: Any, phase: str, die: Callable[[int], None]) -> Non
             yield
 
     operation.phase = dying
+
+
+def _die_in_persisting(phase: str, die: Callable[[int], None], step: int) -> None:
+    """While a file is copied to storage, or before what is there is complete. Not every step goes
+    there: at the first that does."""
+    from otel_straggler.checkpoint import persisting
+
+    copy, commit = persisting._copy, persisting.commit
+    due = step + step % EVERY_STORED
+
+    def dying_copy(source: Path, target: Path, entry: Any) -> None:
+        copy(source, target, entry)
+        if f"step-{due}-" in str(target):
+            os.truncate(target, target.stat().st_size // 2)
+            die(step)
+
+    def dying_commit(path: Path, manifest: Any) -> Path:
+        if manifest.step == due:
+            die(step)
+        return commit(path, manifest)
+
+    if phase == "persist":
+        persisting._copy = dying_copy
+    else:
+        persisting.commit = dying_commit

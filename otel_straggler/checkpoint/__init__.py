@@ -4,11 +4,13 @@ Importing this loads no torch; making a :class:`Manager` does.
 """
 
 from otel_straggler.checkpoint.interval import estimated_mtbf_s, optimal_interval_s
+from otel_straggler.checkpoint.layout import LocalTier
 from otel_straggler.checkpoint.manager import Manager
 from otel_straggler.checkpoint.stateful import PerRank, RandomState, training_state
 from otel_straggler.client.checkpoints import CheckpointWatch
 
 __all__ = [
+    "LocalTier",
     "Manager",
     "PerRank",
     "RandomState",

@@ -1,13 +1,15 @@
 """A folder of checkpoints: what is in it, what is complete, what may be deleted. Needs no torch.
 
-    DIR/checkpoints.json                      makes it a folder of ours; attempts and run time
+    DIR/checkpoints.json                      makes it a folder of ours; run, attempts and run time
     DIR/lock                                  held by the one manager that writes
     DIR/step-120-3f9a1c2b/manifest.json       a checkpoint: bytes and hash of every other file
     DIR/.saving-step-120-3f9a1c2b/            one that is being written
     DIR/.removing-step-100-08c1d2e3/          one that is being deleted
+    DIR/.fetching-step-120-3f9a1c2b/          files of other tiers, while they are restored
 
 A checkpoint appears under its name by one rename, with its manifest on the disk: it is there or is
-not. It disappears the same way.
+not. It disappears the same way. Object stores have no rename: there it is written under its name,
+and is complete with its manifest, which is written last.
 """
 
 from __future__ import annotations
@@ -22,52 +24,35 @@ import shutil
 import socket
 import stat
 import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from otel_straggler.checkpoint.files import (
+    is_remote,
+    problem_of,
+    size_problem,
+    sync_folder,
+    write_synced,
+)
+from otel_straggler.checkpoint.manifest import (
+    FileEntry,
+    Manifest,
+    decode_manifest,
+    encode_manifest,
+)
 from otel_straggler.errors import InputError, UsageError
 from otel_straggler.regular_files import open_regular
 
 MARKER: Final = "checkpoints.json"
 LOCK: Final = "lock"
 MANIFEST: Final = "manifest.json"
-SAVING, REMOVING = ".saving-", ".removing-"
+SAVING, REMOVING, FETCHING = ".saving-", ".removing-", ".fetching-"
+_FORMAT: Final = "otel-straggler checkpoints"
 _VERSION: Final = 1
+_HISTORY: Final = ("attempts", "clean_ends", "run_s")
 _NAME: Final = re.compile(r"step-(\d+)-([0-9a-f]{8})")
-_CHUNK_BYTES: Final = 4 << 20
-_MAX_MANIFEST_BYTES: Final = 256 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileEntry:
-    """A file of a checkpoint as it was written."""
-
-    size_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Manifest:
-    """What makes a checkpoint complete.
-
-    Attributes:
-        files: by name.
-        phases_s: seconds of each phase, by rank, then by phase.
-        reason: why it was saved: schedule, preemption, request.
-    """
-
-    step: int
-    world_size: int
-    created_at_unix_s: float
-    reason: str = "schedule"
-    files: dict[str, FileEntry] = field(default_factory=dict)
-    phases_s: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(entry.size_bytes for entry in self.files.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,11 +78,17 @@ def name_of(step: int, save: str) -> str:
     return f"step-{step}-{hashlib.sha256(save.encode()).hexdigest()[:8]}"
 
 
-def open_folder(folder: Path) -> None:
+def open_folder(folder: Path, run: str = "") -> str:
     """Make ``folder`` a folder of checkpoints, or check that it is one.
 
+    Args:
+        run: whose checkpoints these must be; any, if empty.
+
+    Returns:
+        The run that it belongs to.
+
     Raises:
-        InputError: it holds something else; nothing is changed.
+        InputError: it holds something else, or checkpoints of another run; nothing is changed.
         OSError: it cannot be created.
     """
     if folder.exists() and (
@@ -106,7 +97,14 @@ def open_folder(folder: Path) -> None:
         _refuse_foreign(folder)
     if not (folder / MARKER).exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write_history(folder, {"attempts": 0, "clean_ends": 0, "run_s": 0.0})
+        _write_marker(folder, run or uuid.uuid4().hex, dict.fromkeys(_HISTORY, 0.0))
+    its = str(_read_marker(folder)["run"])
+    if run and its != run:
+        raise InputError.of(
+            str(folder), f"checkpoints of another run ({its[:8]})", f"those of run {run[:8]}",
+            "Nothing was changed. Delete them, or name another folder.",
+        )  # fmt: skip
+    return its
 
 
 def check_folder(folder: Path) -> None:
@@ -119,16 +117,12 @@ def check_folder(folder: Path) -> None:
 
 def read_history(folder: Path) -> dict[str, float]:
     """Attempts, clean ends, and seconds that this folder's run has run."""
-    text = (folder / MARKER).read_text("utf-8")
-    history: dict[str, float] = json.loads(text)["history"]
+    history: dict[str, float] = _read_marker(folder)["history"]
     return history
 
 
 def write_history(folder: Path, history: dict[str, float]) -> None:
-    content = {"format": "otel-straggler checkpoints", "version": _VERSION, "history": history}
-    temporary = folder / f".{MARKER}.{uuid.uuid4().hex[:8]}"
-    write_synced(temporary, json.dumps(content).encode())
-    temporary.rename(folder / MARKER)
+    _write_marker(folder, _read_marker(folder)["run"], history)
 
 
 def list_checkpoints(folder: Path) -> list[Checkpoint]:
@@ -138,7 +132,7 @@ def list_checkpoints(folder: Path) -> list[Checkpoint]:
         InputError: it is no folder of checkpoints.
     """
     check_folder(folder)
-    found = [_read(path) for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+    found = [_read(path) for path in list(folder.iterdir()) if _NAME.fullmatch(path.name)]
     return sorted(found, key=_age, reverse=True)
 
 
@@ -151,10 +145,15 @@ def verify(checkpoint: Checkpoint, part: int = 0, parts: int = 1) -> str:
     if checkpoint.manifest is None:
         return checkpoint.problem
     for name, entry in sorted(checkpoint.manifest.files.items())[part::parts]:
-        problem = _problem_of(checkpoint.path / name, entry)
+        problem = problem_of(checkpoint.path / name, entry)
         if problem:
             return f"{name} {problem}"
     return ""
+
+
+def saving_path(folder: Path, name: str) -> Path:
+    """Where the checkpoint ``name`` is written."""
+    return folder / (name if is_remote(folder) else f"{SAVING}{name}")
 
 
 def commit(saving: Path, manifest: Manifest) -> Path:
@@ -163,7 +162,9 @@ def commit(saving: Path, manifest: Manifest) -> Path:
     Raises:
         OSError: it cannot be; the folder keeps its temporary name.
     """
-    write_synced(saving / MANIFEST, _encode(manifest))
+    write_synced(saving / MANIFEST, encode_manifest(manifest))
+    if is_remote(saving):
+        return saving
     sync_folder(saving)
     path = saving.with_name(saving.name.removeprefix(SAVING))
     saving.rename(path)
@@ -171,75 +172,112 @@ def commit(saving: Path, manifest: Manifest) -> Path:
     return path
 
 
-def prune(folder: Path, keep: int) -> list[Checkpoint]:
-    """Delete all but the newest ``keep`` complete checkpoints, and those older that are not
-    complete; returns what was deleted."""
+def prune(folder: Path, keep: int, spare: Collection[str] = ()) -> list[Checkpoint]:
+    """Delete all but the ``keep`` complete checkpoints that were made last, and those older that
+    are not complete; returns what was deleted.
+
+    By time, not by step: a training that went back to an earlier step needs what it saves now.
+
+    Args:
+        spare: names that are not deleted: what was just saved, whatever the clock says, and what is
+            still read.
+    """
     listed = list_checkpoints(folder)
-    complete = [one for one in listed if not one.problem]
+    complete = sorted((one for one in listed if not one.problem), key=_made_at, reverse=True)
     if len(complete) < keep:
         return []
-    oldest = _age(complete[keep - 1])
-    removed = [one for one in listed if _age(one) < oldest]
+    kept = complete[:keep]
+    oldest, first_step = _made_at(kept[-1]), min(one.step for one in kept)
+    removed = [
+        one
+        for one in listed
+        if one.path.name not in spare
+        and (_made_at(one) < oldest if one.manifest is not None else one.step < first_step)
+    ]
     for one in removed:
-        _remove(one.path)
+        remove(one.path)
     return removed
 
 
 def remove_leftovers(folder: Path) -> None:
     """Delete what was being written or deleted when a process died. Only for who has the lock."""
     for path in list(folder.iterdir()):
-        if path.name.startswith(SAVING):
-            _remove(path)
-        elif path.name.startswith(REMOVING):
+        is_half = is_remote(folder) and _NAME.fullmatch(path.name) and not _has_manifest(path)
+        if is_half or path.name.startswith(SAVING):
+            remove(path)
+        elif path.name.startswith((REMOVING, FETCHING)):
             shutil.rmtree(path, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock.
+def locked(folder: Path, owner: str = "") -> Iterator[None]:
+    """Hold the folder's lock. A URL has none: the last who wrote its name there owns it.
+
+    Args:
+        owner: identifies who holds it, for :func:`check_owner`.
 
     Raises:
         UsageError: another process has it.
     """
+    text = f"process {os.getpid()} on {socket.gethostname()} {owner}".rstrip()
+    if is_remote(folder):
+        (folder / LOCK).write_bytes(text.encode())
+        yield
+        return
     file = open_regular(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            owner = os.pread(file, 200, 0).decode("utf-8", "replace")
-            raise UsageError.of(
-                str(folder), owner, "a folder that nobody else writes to",
-                "End the other training, or give this one a folder of its own.",
-            ) from None  # fmt: skip
+            _refuse_owner(folder, os.pread(file, 200, 0).decode("utf-8", "replace"))
         os.ftruncate(file, 0)
-        os.pwrite(file, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        os.pwrite(file, text.encode(), 0)
         yield
     finally:
         os.close(file)
 
 
-def write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+def check_owner(folder: Path, owner: str) -> None:
+    """Of a URL; a path has a lock.
+
+    Raises:
+        UsageError: another training has begun to write there.
+    """
+    if is_remote(folder):
+        found = (folder / LOCK).read_bytes()[:200].decode("utf-8", "replace")
+        if not found.endswith(f" {owner}"):
+            _refuse_owner(folder, found)
 
 
-def sync_folder(path: Path) -> None:
-    """Bring the names in it to the disk."""
-    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
+def _read_marker(folder: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((folder / MARKER).read_text("utf-8"))
+    return content
+
+
+def _write_marker(folder: Path, run: str, history: dict[str, float]) -> None:
+    content = {"format": _FORMAT, "version": _VERSION, "run": run, "history": history}
+    encoded = json.dumps(content).encode()
+    if is_remote(folder):
+        (folder / MARKER).write_bytes(encoded)
+        return
+    temporary = folder / f".{MARKER}.{uuid.uuid4().hex[:8]}"
+    write_synced(temporary, encoded)
+    temporary.rename(folder / MARKER)
 
 
 def _is_ours(folder: Path) -> bool:
     try:
-        content = json.loads((folder / MARKER).read_text("utf-8"))
+        content = _read_marker(folder)
     except (OSError, ValueError):
         return False
-    return isinstance(content, dict) and content.get("format") == "otel-straggler checkpoints"
+    return isinstance(content, dict) and content.get("format") == _FORMAT
+
+
+def _refuse_owner(folder: Path, owner: str) -> None:
+    raise UsageError.of(
+        str(folder), owner, "a folder that nobody else writes to",
+        "End the other training, or give this one a folder of its own.",
+    ) from None  # fmt: skip
 
 
 def _refuse_foreign(folder: Path) -> None:
@@ -256,94 +294,69 @@ def _age(checkpoint: Checkpoint) -> tuple[int, float]:
     return checkpoint.step, 0.0 if manifest is None else manifest.created_at_unix_s
 
 
+def _made_at(checkpoint: Checkpoint) -> tuple[float, int]:
+    manifest = checkpoint.manifest
+    return 0.0 if manifest is None else manifest.created_at_unix_s, checkpoint.step
+
+
 def _read(path: Path) -> Checkpoint:
     match = _NAME.fullmatch(path.name)
     assert match is not None
     step = int(match[1])
     try:
-        manifest = _decode((path / MANIFEST).read_bytes())
+        manifest = decode_manifest((path / MANIFEST).read_bytes())
     except FileNotFoundError:
         return Checkpoint(step=step, path=path, manifest=None, problem=f"has no {MANIFEST}")
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = f"{MANIFEST} is damaged: {error}"
         return Checkpoint(step=step, path=path, manifest=None, problem=problem)
-    problem = ""
+    return Checkpoint(
+        step=step, path=path, manifest=manifest, problem=_first_problem(path, manifest)
+    )
+
+
+def _first_problem(path: Path, manifest: Manifest) -> str:
+    sizes = _remote_sizes(path) if is_remote(path) else None
     for name, entry in sorted(manifest.files.items()):
-        problem = problem or _size_problem(path / name, entry, name)
-    return Checkpoint(step=step, path=path, manifest=manifest, problem=problem)
-
-
-def _size_problem(path: Path, entry: FileEntry, name: str) -> str:
-    try:
-        found = path.lstat()
-    except OSError:
-        return f"{name} is missing"
-    if not stat.S_ISREG(found.st_mode):
-        return f"{name} is not a regular file"
-    if found.st_size != entry.size_bytes:
-        return f"{name} has {found.st_size:,} bytes, not {entry.size_bytes:,}"
+        if sizes is not None:
+            problem = size_problem(sizes[name], entry) if name in sizes else "is missing"
+        else:
+            problem = _size_problem(path / name, entry)
+        if problem:
+            return f"{name} {problem}"
     return ""
 
 
-def _problem_of(path: Path, entry: FileEntry) -> str:
-    digest, size = hashlib.sha256(), 0
+def _remote_sizes(path: Any) -> dict[str, int]:
+    """By one listing."""
+    listed = path.fs.ls(path.path, detail=True)
+    return {each["name"].rstrip("/").rpartition("/")[2]: each["size"] or 0 for each in listed}
+
+
+def _has_manifest(path: Path) -> bool:
+    return (path / MANIFEST).exists()
+
+
+def _size_problem(path: Path, entry: FileEntry) -> str:
     try:
-        with os.fdopen(open_regular(path, os.O_RDONLY), "rb", buffering=0) as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
-                size += len(chunk)
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
-    if size != entry.size_bytes:
-        return f"has {size:,} bytes, not {entry.size_bytes:,}"
-    return "" if digest.hexdigest() == entry.sha256 else "differs from what was written"
+        found = path.lstat()
+    except OSError:
+        return "is missing"
+    if not stat.S_ISREG(found.st_mode):
+        return "is not a regular file"
+    return size_problem(found.st_size, entry)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     """By one rename, so that nobody takes a half-deleted checkpoint for one."""
+    if is_remote(path):
+        with contextlib.suppress(FileNotFoundError):
+            (path / MANIFEST).unlink()
+        with contextlib.suppress(FileNotFoundError):
+            path.rmdir(recursive=True)  # type: ignore[call-arg]
+        return
     name = path.name.removeprefix(SAVING)
     removing = path.with_name(f"{REMOVING}{name}-{uuid.uuid4().hex[:8]}")
     with contextlib.suppress(FileNotFoundError):
         path.rename(removing)
         shutil.rmtree(removing, ignore_errors=True)
-
-
-def _encode(manifest: Manifest) -> bytes:
-    content: dict[str, Any] = {
-        "version": _VERSION,
-        "step": manifest.step,
-        "world_size": manifest.world_size,
-        "created_at_unix_s": manifest.created_at_unix_s,
-        "reason": manifest.reason,
-        "files": {
-            name: {"size_bytes": entry.size_bytes, "sha256": entry.sha256}
-            for name, entry in sorted(manifest.files.items())
-        },
-        "phases_s": manifest.phases_s,
-    }
-    content["sha256"] = _digest(content)
-    return json.dumps(content, indent=1, sort_keys=True).encode()
-
-
-def _decode(encoded: bytes) -> Manifest:
-    if len(encoded) > _MAX_MANIFEST_BYTES:
-        raise ValueError(f"{len(encoded):,} bytes")
-    content = json.loads(encoded)
-    if content.pop("sha256") != _digest(content):
-        raise ValueError("its own hash differs")
-    if content["version"] != _VERSION:
-        raise ValueError(f"version {content['version']!r}; expected {_VERSION}")
-    if any("/" in name or name in {"", ".", ".."} for name in content["files"]):
-        raise ValueError("a file outside of the checkpoint")
-    return Manifest(
-        step=content["step"],
-        world_size=content["world_size"],
-        created_at_unix_s=content["created_at_unix_s"],
-        reason=content["reason"],
-        files={name: FileEntry(**entry) for name, entry in content["files"].items()},
-        phases_s=content["phases_s"],
-    )
-
-
-def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

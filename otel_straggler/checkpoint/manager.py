@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from otel_straggler.checkpoint import folder as folders
 from otel_straggler.checkpoint.agreement import Agreement, Decision
 from otel_straggler.checkpoint.emergency import RequestFile, SigtermWatch
+from otel_straggler.checkpoint.files import folder_of, is_remote
+from otel_straggler.checkpoint.layout import LocalTier
 from otel_straggler.checkpoint.membership import Membership, join
-from otel_straggler.checkpoint.restoring import restore
+from otel_straggler.checkpoint.restoring import Restored, restore
 from otel_straggler.checkpoint.schedule import Schedule
 from otel_straggler.client.checkpoints import record_past
 from otel_straggler.client.steps import phase
@@ -23,11 +25,14 @@ from otel_straggler.errors import ConfigError, StragglerError, UnavailableError,
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from otel_straggler.checkpoint.persisting import Persisting
     from otel_straggler.checkpoint.saving import SaveReport
     from otel_straggler.checkpoint.writer_process import RunningSave, Saver
 
 _LOG = logging.getLogger("otel_straggler")
 _ANSWER_S: Final = 5.0
+_DIRECT: Final = "schedule, past the local tier"
+"""The reason of a save to the persistent folder after one to the nodes has failed."""
 
 
 class Manager:
@@ -46,7 +51,10 @@ class Manager:
     imports the script again: keep the training under ``if __name__ == "__main__":``.
 
     Args:
-        folder: for checkpoints alone, on a file system that all ranks write to.
+        folder: for checkpoints alone, on a file system that all ranks write to; with ``local`` also
+            a URL for fsspec.
+        local: also save on the nodes, more often, with copies on other nodes. What is due for
+            ``folder`` is saved there first, and copied while the training goes on.
         every_steps, every_s, interval: when to save: give one, or none to save on request alone.
             "optimal" is Daly's interval from measured costs and failures.
         keep: complete checkpoints that are kept.
@@ -61,15 +69,16 @@ class Manager:
 
     Raises:
         ConfigError: an argument is wrong.
-        InputError: ``folder`` holds something else.
+        InputError: ``folder`` holds something else, or that of ``local`` another run.
         UsageError: another training writes to it, or the process group cannot be used.
-        UnavailableError: torch lacks what is needed.
+        UnavailableError: torch lacks what is needed, or what opens the URL is not installed.
     """
 
     def __init__(
         self,
         folder: str | Path,
         *,
+        local: LocalTier | None = None,
         every_steps: int | None = None,
         every_s: float | None = None,
         interval: Literal["optimal"] | None = None,
@@ -87,15 +96,23 @@ class Manager:
         self._schedule = Schedule(every_steps, every_s, interval, mtbf_s)
         from otel_straggler.checkpoint.writer_process import Saver
 
-        self._folder = Path(folder).absolute()
+        self._folder, self._local = folder_of(folder), local
+        if local is None and is_remote(self._folder):
+            raise ConfigError.of(
+                "Manager(folder)", folder, "a path, or local= too",
+                "Files are written to a node, and copied from there to a URL.",
+            )  # fmt: skip
         self._keep, self._timeout_s, self._emergency_s = keep, timeout_s, emergency_s
-        self._members: Membership = join(self._folder)
+        self._members: Membership = join(self._folder, local)
         self._saver: Saver = Saver(
             self._members,
             use_process=use_process,
             sigterm_delay_s=emergency_s if handle_sigterm else 0.0,
         )
         self._running: RunningSave | None = None
+        self._persisting: Persisting | None = None
+        self.restored: Restored | None = None
+        self._is_thin = False
         self._slow_writers = SlowWriters()
         self._agreement = Agreement(
             self._members.address.under("steps"),
@@ -134,9 +151,11 @@ class Manager:
         if self._is_closed:
             raise UsageError.of("Manager.step()", step, "a manager that is open", "Make a new one.")
         self._collect(wait=False)
-        if self._schedule.is_due_at_step(step):
-            self._save(step, state, "schedule", self._members.ranks, f"step {step}")
-        elif self._members.is_first and self._running is None and self._schedule.is_due_now():
+        is_due = self._schedule.is_due_at_step(step)
+        if is_due or self._is_due_on_nodes(step):
+            what = f"step {step}"
+            self._save(step, state, "schedule", self._members.ranks, what, is_to_persist=is_due)
+        if self._members.is_first and self._is_idle() and self._schedule.is_due_now():
             self._agreement.request("schedule")
         decision = self._agreement.reach(step)
         if decision is not None:
@@ -163,10 +182,16 @@ class Manager:
 
         Raises:
             InputError: there is none of ``step``, or what it holds does not fit ``state``.
+            UnavailableError: another rank has failed, or a file was lost while it was read.
         """
         self._collect(wait=True)
         with phase("checkpoint"):
-            return restore(self._folder, self._members, state, step, self._timeout_s)
+            self.restored = restore(self._members, state, step, self._timeout_s)
+        if self.restored is None:
+            return None
+        self._is_thin = self.restored.is_thin
+        self._report_restored(self.restored)
+        return self.restored.step
 
     def wait(self) -> Path | None:
         """Wait for a running save; returns its checkpoint, or None."""
@@ -191,32 +216,66 @@ class Manager:
         self._agreement.request("preemption", time.time() + self._emergency_s, is_end=True)
 
     def _save_as_decided(self, step: int, state: Any, decision: Decision) -> None:
-        self._save(step, state, decision.reason, decision.ranks, f"request {decision.number}")
+        what = f"request {decision.number}"
+        is_direct = decision.reason == _DIRECT
+        self._save(step, state, decision.reason, decision.ranks, what, is_direct=is_direct)
         if decision.deadline_unix_s or decision.is_end:
             self._collect(wait=True)
         if decision.is_end:
             self.should_stop = True
             self._sigterm.end()
 
-    def _save(self, step: int, state: Any, reason: str, ranks: tuple[int, ...], what: str) -> None:
+    def _save(
+        self,
+        step: int,
+        state: Any,
+        reason: str,
+        ranks: tuple[int, ...],
+        what: str,
+        *,
+        is_to_persist: bool = True,
+        is_direct: bool = False,
+    ) -> None:
+        """Args:
+        is_to_persist: copy it from the nodes to the persistent folder.
+        is_direct: save there at once.
+        """
         began_s = time.monotonic()
         with phase("checkpoint"):
-            self._collect(wait=True)  # it still has the copies
+            self._collect_save(wait=True)  # it still has the copies
             name = folders.name_of(step, f"{self._members.session} {what}")
             content = state() if callable(state) else state
             try:
                 self._running = self._saver.begin(
-                    self._members.context(name, step, reason, ranks, self._timeout_s),
+                    self._members.context(
+                        name, step, reason, ranks, self._timeout_s, is_direct=is_direct
+                    ),
                     content,
                 )
             except Exception as error:  # noqa: BLE001  the training goes on
                 self._log_failure(step, error)
                 return
         self._running.blocking_s = time.monotonic() - began_s
-        self._schedule.begun()
+        self._running.is_to_persist = is_to_persist and self._local is not None and not is_direct
+        if is_to_persist:
+            self._schedule.begun()
+
+    def _is_due_on_nodes(self, step: int) -> bool:
+        """Also at the first step after a restore from fewer copies than there should be."""
+        if self._local is None:
+            return False
+        is_thin, self._is_thin = self._is_thin, False
+        return is_thin or step % self._local.every_steps == 0
+
+    def _is_idle(self) -> bool:
+        return self._running is None and self._persisting is None
 
     def _collect(self, *, wait: bool) -> Path | None:
-        """What became of the running save."""
+        """What became of the running save, and of its copy to the persistent folder."""
+        path = self._collect_save(wait=wait)
+        return self._collect_persisted(wait=wait) or path
+
+    def _collect_save(self, *, wait: bool) -> Path | None:
         running = self._running
         if running is None or not (wait or running.is_done):
             return None
@@ -224,26 +283,92 @@ class Manager:
         try:
             report = running.result()
         except UnavailableError as error:
-            self._log_failure(running.step, error)
+            self._save_failed(running, str(error))
             return None
-        self._schedule.measured(running.blocking_s, running.save_s)
         for name, start_s, end_s in report.phases:
             record_past(f"checkpoint_{name}", start_s, end_s)
+        if running.is_to_persist:
+            self._persist(running)
+        elif running.context.folder == self._folder:
+            self._schedule.measured(running.blocking_s, running.save_s)
         if self._members.is_first:
             _LOG.info(
                 "checkpoint of step %d: %s, blocked %.3f s, committed after %.1f s",
-                running.step, report.path.name, running.blocking_s, running.save_s,
+                running.context.step, report.path.name, running.blocking_s, running.save_s,
             )  # fmt: skip
             self._warn_of_slow_writers(report)
-            with contextlib.suppress(OSError):
-                folders.prune(self._folder, self._keep)
+        self._prune(running.context.folder, report.path.name)
         return report.path
+
+    def _save_failed(self, running: RunningSave, problem: str) -> None:
+        """Nothing is left of it; what was to be persistent is saved past the local tier."""
+        self._log_failure(running.context.step, problem)
+        its = running.context
+        if its.layout.leader(its.rank, its.ranks) == its.rank:
+            folders.remove(folders.saving_path(its.folder, its.name))
+        if not running.is_to_persist:
+            return
+        self._persist(running, problem)
+        if self._members.is_first and not is_remote(self._folder):
+            self._agreement.request(_DIRECT)
+
+    def _persist(self, running: RunningSave, problem: str = "") -> None:
+        from otel_straggler.checkpoint.persisting import Persisting
+
+        self._collect_persisted(wait=True)
+        self._persisting = Persisting(running, self._folder, self._members.session, problem)
+
+    def _collect_persisted(self, *, wait: bool) -> Path | None:
+        persisting = self._persisting
+        if persisting is None or not (wait or persisting.is_done):
+            return None
+        try:
+            result = persisting.result()
+        except UnavailableError as error:
+            self._log_failure(persisting.save.context.step, error)
+            return None
+        finally:
+            self._persisting = None
+        record_past("checkpoint_persist", result.start_unix_s, result.end_unix_s)
+        persist_s = result.end_unix_s - result.start_unix_s
+        self._schedule.measured(persisting.save.blocking_s, persisting.save.save_s + persist_s)
+        if self._members.is_first:
+            _LOG.info(
+                "checkpoint of step %d: persistent after %.1f s more",
+                persisting.save.context.step, persist_s,
+            )  # fmt: skip
+        self._prune(self._folder, result.path.name)
+        return result.path
+
+    def _prune(self, folder: Path, saved: str) -> None:
+        is_local = self._local is not None and folder == self._members.local_folder
+        if not (self._members.leads_node if is_local else self._members.is_first):
+            return
+        keep = self._local.keep if self._local is not None and is_local else self._keep
+        spare = {saved}
+        if self._persisting is not None:
+            spare.add(self._persisting.save.context.name)
+        with contextlib.suppress(OSError):
+            folders.prune(folder, keep, spare)
+
+    def _report_restored(self, restored: Restored) -> None:
+        for name, start_s, end_s in restored.phases:
+            if name != "read":  # DCP's own phases
+                record_past(f"checkpoint_{name}", start_s, end_s)
+        if self._members.is_first:
+            its = restored.read
+            _LOG.info(
+                "restored step %d from %s: %s; rank 0 read %s",
+                restored.step, restored.name,
+                ", ".join(f"{name} {s:.2f} s" for name, s in restored.phases_s.items()),
+                ", ".join(f"{n / 1e6:,.1f} MB {tier}" for tier, n in its.size_bytes.items()),
+            )  # fmt: skip
 
     def _warn_of_slow_writers(self, report: SaveReport) -> None:
         for slow in self._slow_writers.observe(report.write_s):
             _LOG.warning("checkpoints wait for a slow writer: %s", slow.text)
 
-    def _log_failure(self, step: int, error: BaseException) -> None:
+    def _log_failure(self, step: int, error: BaseException | str) -> None:
         _LOG.warning("the checkpoint of step %d was not saved: %s", step, error)
 
 

@@ -1,10 +1,12 @@
-"""Which ranks share a folder of checkpoints, and who of them holds its lock."""
+"""Which ranks share a folder of checkpoints and which a node, and who of them holds the locks."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
+import socket
 import time
 import uuid
 from collections.abc import Callable
@@ -13,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_straggler.checkpoint.folder import locked, open_folder, remove_leftovers
+from otel_straggler.checkpoint.layout import Layout, LocalTier
 from otel_straggler.checkpoint.store import StoreAddress, address_of_default_store
 from otel_straggler.errors import InputError, StragglerError, UnavailableError, UsageError
 
 if TYPE_CHECKING:
     from otel_straggler.checkpoint.saving import SavePlanContext
 
+_LOG = logging.getLogger("otel_straggler")
 _KEY: Final = "otel_straggler/checkpoint"
 _ERRORS: Final[dict[str, type[StragglerError]]] = {
     kind.__name__: kind for kind in (InputError, UsageError, UnavailableError)
@@ -31,11 +35,16 @@ class Membership:
     """A rank's place among those that save together.
 
     Attributes:
+        folder: of the persistent checkpoints.
+        local_folder: of those on this node; the same as ``folder`` without a local tier.
+        layout: which ranks share a ``local_folder``.
         session: the same on all ranks, and of this attempt alone.
         has_group: whether there is a process group.
     """
 
     folder: Path
+    local_folder: Path
+    layout: Layout
     rank: int
     world_size: int
     session: str
@@ -51,6 +60,14 @@ class Membership:
     def is_first(self) -> bool:
         return self.rank == 0
 
+    @property
+    def has_local(self) -> bool:
+        return self.local_folder != self.folder
+
+    @property
+    def leads_node(self) -> bool:
+        return self.layout.leader(self.rank, self.ranks) == self.rank
+
     def context(
         self,
         name: str,
@@ -58,11 +75,17 @@ class Membership:
         reason: str,
         ranks: tuple[int, ...],
         timeout_s: float,
+        *,
+        is_direct: bool = False,
     ) -> SavePlanContext:
+        """Args:
+        is_direct: to the persistent folder, although there is a local tier.
+        """
         from otel_straggler.checkpoint.saving import SavePlanContext
 
         return SavePlanContext(
-            folder=self.folder,
+            folder=self.folder if is_direct else self.local_folder,
+            layout=Layout.shared(self.world_size) if is_direct else self.layout,
             name=name,
             step=step,
             rank=self.rank,
@@ -79,11 +102,12 @@ class Membership:
         self._lock.close()
 
 
-def join(folder: Path) -> Membership:
-    """Open the folder: rank 0 locks and cleans it, and the others get to know what came of it.
+def join(folder: Path, local: LocalTier | None = None) -> Membership:
+    """Open the folders: rank 0 locks and cleans ``folder``, a rank of each node the one there, and
+    all get to know what came of it.
 
     Raises:
-        InputError: it holds something else; nothing was changed.
+        InputError: one holds something else, or another run; nothing was changed.
         UsageError: another training writes to it, or the process group cannot be used.
     """
     from torch import distributed
@@ -94,45 +118,122 @@ def join(folder: Path) -> Membership:
     rank, world_size = (
         (distributed.get_rank(), distributed.get_world_size()) if has_group else (0, 1)
     )
-    lock = contextlib.ExitStack()
     store = distributed.distributed_c10d._get_default_store() if has_group else None  # noqa: SLF001
-    session = _share(store, f"{_KEY}/{_joined}", lambda: _open(folder, lock), is_first=rank == 0)
-    return Membership(
-        folder=folder,
-        rank=rank,
-        world_size=world_size,
-        session=session,
-        address=address_of_default_store(f"{_KEY}/{session}"),
-        has_group=has_group,
-        _lock=lock,
-    )
+    with contextlib.ExitStack() as lock:
+        joining = _Joining(store, rank, world_size, lock)
+        session, run = joining.share("folder", lambda: _open(folder, lock))
+        layout = joining.layout(local)
+        local_folder = folder if local is None else Path(local.folder).absolute()
+        if local is not None:
+            joining.open_local(local_folder, layout, run)
+        return Membership(
+            folder=folder,
+            local_folder=local_folder,
+            layout=layout,
+            rank=rank,
+            world_size=world_size,
+            session=session,
+            address=address_of_default_store(f"{_KEY}/{session}"),
+            has_group=has_group,
+            _lock=lock.pop_all(),
+        )
 
 
-def _open(folder: Path, lock: contextlib.ExitStack) -> str:
+class _Joining:
+    """What ranks leave in the store while they join."""
+
+    def __init__(self, store: Any, rank: int, world_size: int, lock: contextlib.ExitStack) -> None:
+        self._store = store
+        self._rank = rank
+        self._world_size = world_size
+        self._lock = lock
+        self._prefix = f"{_KEY}/{_joined}"
+
+    def share(self, name: str, opening: Callable[[], Any]) -> Any:
+        """What rank 0 got, or its error, on all ranks."""
+        key = f"{self._prefix}/{name}"
+        if self._rank:
+            return _content_or_error(self._store.get(key))
+        packed = _packed(opening)
+        if self._store is not None:
+            self._store.set(key, packed)
+        return _content_or_error(packed)
+
+    def gather(self, name: str, packed: str, ranks: list[int]) -> Callable[[], list[Any]]:
+        """Leave this for rank 0; returns what it calls to have those of ``ranks``, or an error."""
+        key = f"{self._prefix}/{name}"
+        if self._store is None:
+            return lambda: [_content_or_error(packed)]
+        if self._rank in ranks:
+            self._store.set(f"{key}/{self._rank}", packed)
+        return lambda: [_content_or_error(self._store.get(f"{key}/{rank}")) for rank in ranks]
+
+    def layout(self, local: LocalTier | None) -> Layout:
+        """Raises:
+        UsageError: only some ranks have a local tier.
+        """
+        place = ["", "", ""]
+        if local is not None:
+            folder = str(Path(local.folder).absolute())
+            place = [socket.gethostname(), folder, local.domain]
+        places = self.gather("places", _packed(lambda: place), list(range(self._world_size)))
+        shared = self.share("layout", places)
+        if len({bool(host) for host, _, _ in shared}) > 1:
+            raise UsageError.of(
+                "Manager(local=...)", "given on some ranks", "it on all ranks, or on none",
+                "Make the manager alike on all ranks.",
+            )  # fmt: skip
+        layout = Layout.of_places(
+            [tuple(place) for place in shared], 0 if local is None else local.replicas
+        )
+        if local is not None and self._rank == 0:
+            _warn_of_missing_peers(layout)
+        return layout
+
+    def open_local(self, folder: Path, layout: Layout, run: str) -> None:
+        """Raises:
+        InputError, UsageError, UnavailableError: of any node, on all ranks.
+        """
+        ranks = list(range(self._world_size))
+        leaders = [members[0] for members in layout.node_ranks(ranks).values()]
+        packed = ""
+        if self._rank in leaders:
+            packed = _packed(lambda: _open(folder, self._lock, run))
+        opened = self.gather("local", packed, leaders)
+        self.share("opened", opened)
+
+
+def _warn_of_missing_peers(layout: Layout) -> None:
+    fewest = layout.possible_replicas(range(len(layout.nodes)))
+    if fewest < layout.replicas:
+        _LOG.warning(
+            "checkpoints: local ones have %d of %d replicas, as there are not as many nodes in "
+            "other domains; what is lost with a node is restored from the persistent folder",
+            fewest, layout.replicas,
+        )  # fmt: skip
+
+
+def _open(folder: Path, lock: contextlib.ExitStack, run: str = "") -> tuple[str, str]:
+    """Returns the session, and the run that the folder is of."""
+    session = uuid.uuid4().hex[:12]
     try:
-        open_folder(folder)
-        lock.enter_context(locked(folder))
+        run = open_folder(folder, run)
+        lock.enter_context(locked(folder, session))
         remove_leftovers(folder)
     except OSError as error:
         raise UnavailableError(f"{folder}: {error.strerror or error}") from error
-    return uuid.uuid4().hex[:12]
+    return session, run
 
 
-def _share(store: Any, key: str, opening: Callable[[], str], *, is_first: bool) -> str:
-    """What rank 0 got, or its error, on all ranks."""
-    if not is_first:
-        session, kind, message = json.loads(store.get(key))
-        if kind:
-            raise _ERRORS.get(kind, UnavailableError)(message)
-        return str(session)
-    session, answer = "", ["", "", ""]
+def _packed(opening: Callable[[], Any]) -> str:
     try:
-        session = opening()
-        answer[0] = session
+        return json.dumps([opening(), "", ""])
     except StragglerError as error:
-        answer[1:] = [type(error).__name__, str(error)]
-        raise
-    finally:
-        if store is not None:
-            store.set(key, json.dumps(answer))
-    return session
+        return json.dumps([None, type(error).__name__, str(error)])
+
+
+def _content_or_error(packed: str | bytes) -> Any:
+    content, kind, message = json.loads(packed)
+    if kind:
+        raise _ERRORS.get(kind, UnavailableError)(message)
+    return content

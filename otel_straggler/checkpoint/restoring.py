@@ -1,91 +1,248 @@
-"""Loading the newest checkpoint that is whole, which all ranks find together."""
+"""Loading the newest checkpoint that is whole, over all tiers, which all ranks find together."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
+import shutil
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from otel_straggler.checkpoint.folder import Checkpoint, list_checkpoints, verify
+from otel_straggler.checkpoint.files import problem_of
+from otel_straggler.checkpoint.folder import FETCHING, list_checkpoints
 from otel_straggler.checkpoint.membership import Membership
+from otel_straggler.checkpoint.sources import Candidate, NearestFiles, ReadTotals, candidates
 from otel_straggler.checkpoint.store import Exchange
-from otel_straggler.errors import InputError
+from otel_straggler.checkpoint.streams import FileAddress, FileServer
+from otel_straggler.errors import InputError, UnavailableError
 
 _LOG = logging.getLogger("otel_straggler")
 _OF_RANK: Final = re.compile(r"rank \d+")
 _restored = 0
 
 
-def restore(
-    folder: Path, members: Membership, state: Any, step: int | None, timeout_s: float
-) -> int | None:
+@dataclass(frozen=True, kw_only=True)
+class Restored:
+    """A restore of this rank.
+
+    Attributes:
+        read: files and bytes by tier: local, peer, persistent.
+        phases: (name, start and end in seconds since 1970): find, verify, read.
+        is_thin: one node less, and a part of it would not be on the nodes any more.
+    """
+
+    step: int
+    name: str
+    read: ReadTotals = field(default_factory=ReadTotals)
+    phases: tuple[tuple[str, float, float], ...] = ()
+    is_thin: bool = False
+
+    @property
+    def phases_s(self) -> dict[str, float]:
+        """Seconds of each phase, with the part of reading that was fetching."""
+        durations = {name: end_s - start_s for name, start_s, end_s in self.phases}
+        return {**durations, "fetch": self.read.fetch_s}
+
+
+def restore(members: Membership, state: Any, step: int | None, timeout_s: float) -> Restored | None:
     """See :meth:`.Manager.restore`. Every rank reads its share of the files for their hashes."""
     global _restored  # noqa: PLW0603  all ranks restore in the same order
     _restored += 1
     store = members.address.under(f"restore/{_restored}").connect(timeout_s)
     exchange = Exchange(store, members.rank, members.ranks, time.monotonic() + timeout_s)
-    for checkpoint in _candidates(folder, exchange, step):
-        problem = verify(checkpoint, members.rank, members.world_size)
-        problem = _first_problem(exchange, checkpoint, problem)
-        if not problem:
-            _load(checkpoint, state, members)
-            return checkpoint.step
-        if members.is_first:
-            _LOG.warning("%s is not restored: %s", checkpoint.path, problem)
+    with contextlib.ExitStack() as cleanup:
+        restoring = _Restoring(members, exchange, cleanup)
+        try:
+            candidate = restoring.choose(step)
+            if candidate is not None:
+                return restoring.load(candidate, state)
+        except BaseException as error:
+            exchange.give_up(str(error))
+            raise
     if step is not None:
         raise InputError.of(
-            str(folder), step, "the step of a complete checkpoint",
-            f"List them: otel-straggler checkpoints list {folder}",
+            str(members.folder), step, "the step of a complete checkpoint",
+            f"List them: otel-straggler checkpoints list {members.folder}",
         )  # fmt: skip
     return None
 
 
-def _candidates(folder: Path, exchange: Exchange, step: int | None) -> list[Checkpoint]:
-    """As rank 0 lists them, newest first."""
-    if exchange.is_coordinator:
-        found = [one for one in list_checkpoints(folder) if step in {None, one.step}]
-        for rank in exchange.ranks[1:]:
-            exchange.send("candidates", found, to=rank)
+class _Restoring:
+    """One restore, on this rank.
+
+    Args:
+        cleanup: what is to be undone at its end.
+    """
+
+    def __init__(
+        self, members: Membership, exchange: Exchange, cleanup: contextlib.ExitStack
+    ) -> None:
+        self._members = members
+        self._exchange = exchange
+        self._cleanup = cleanup
+        self._node = members.layout.nodes[members.rank]
+        self._addresses: dict[int, FileAddress] = {}
+        self._phases: list[tuple[str, float, float]] = []
+
+    def choose(self, step: int | None) -> Candidate | None:
+        """The newest of which every file is somewhere as it was written."""
+        with self._phase("find"):
+            found = [each for each in self._find() if step in {None, each.step}]
+        with self._phase("verify"):
+            for number, candidate in enumerate(found):
+                verified = self._verified(candidate, number)
+                if not verified.problem:
+                    return verified
+                if self._members.is_first:
+                    _LOG.warning("%s is not restored: %s", candidate.name, verified.problem)
+        return None
+
+    def load(self, candidate: Candidate, state: Any) -> Restored:
+        members = self._members
+        nearest = NearestFiles(
+            candidate, self._node, self._addresses, members.local_folder, members.folder
+        )
+        if members.has_local and members.leads_node:
+            fetched = members.local_folder / f"{FETCHING}{candidate.name}"
+            self._cleanup.callback(shutil.rmtree, fetched, ignore_errors=True)
+        with self._phase("read"):
+            load(nearest, members.folder / candidate.name, state, members)
+            self._agreed("loaded", True)  # until then others fetch from here
+        return Restored(
+            step=candidate.step,
+            name=candidate.name,
+            read=nearest.totals,
+            phases=tuple(self._phases),
+            is_thin=candidate.copies <= members.layout.possible_replicas(members.ranks),
+        )
+
+    @contextlib.contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        start_s = time.time()
+        yield
+        self._phases.append((name, start_s, time.time()))
+
+    def _find(self) -> list[Candidate]:
+        """As rank 0 puts them together, newest first."""
+        members = self._members
+        offer: tuple[Any, Any] = ([], None)
+        if members.has_local and members.leads_node:
+            offer = (list_checkpoints(members.local_folder), self._serve())
+        offers = self._gathered("offer", offer)
+        found: list[Candidate] = []
+        addresses: dict[int, FileAddress] = {}
+        if offers is not None:
+            persistent = list_checkpoints(members.folder)
+            for one in filter(lambda one: one.problem, persistent):
+                _LOG.warning("%s is not restored from there: %s", one.path, one.problem)
+            nodes = members.layout.nodes
+            on_nodes = {nodes[rank]: listed for rank, (listed, _) in offers.items() if listed}
+            found = candidates(on_nodes, persistent)
+            addresses = {nodes[rank]: each for rank, (_, each) in offers.items() if each}
+        found, self._addresses = self._scattered("found", (found, addresses))
         return found
-    received: list[Checkpoint] = exchange.receive("candidates")
-    return received
+
+    def _serve(self) -> FileAddress | None:
+        members = self._members
+        if len(members.layout.domains) == 1:
+            return None
+        server = FileServer(members.local_folder, members.address.host)
+        self._cleanup.callback(server.close)
+        return server.address
+
+    def _verified(self, candidate: Candidate, number: int) -> Candidate:
+        """Every node reads what it has; what no node has all ranks read from storage."""
+        if candidate.problem:
+            return candidate
+        members = self._members
+        here = [name for name, nodes in sorted(candidate.places.items()) if self._node in nodes]
+        sharing = members.layout.node_ranks(members.ranks)[self._node]
+        mine = here[sharing.index(members.rank) :: len(sharing)]
+        bad = self._problems(candidate, members.local_folder, mine)
+        found = self._agreed(f"nodes/{number}", [(self._node, *each) for each in bad])
+        for node, name, problem in found if members.is_first else ():
+            _LOG.warning("%s: %s of node %d %s", candidate.name, name, node, problem)
+        candidate = candidate.without((node, name) for node, name, _ in found)
+        missing = sorted(candidate.missing)
+        if not missing or not candidate.is_persistent:
+            return candidate
+        mine = missing[members.rank :: members.world_size]
+        bad = self._problems(candidate, members.folder, mine)
+        found = self._agreed(f"storage/{number}", bad)
+        for name, problem in found if members.is_first else ():
+            _LOG.warning("%s: %s %s", members.folder / candidate.name, name, problem)
+        return candidate.without_storage() if found else candidate
+
+    def _problems(
+        self, candidate: Candidate, folder: Path, names: list[str]
+    ) -> list[tuple[str, str]]:
+        """Name and problem of files that are not what was written."""
+        found = [
+            (name, problem_of(folder / candidate.name / name, candidate.files[name]))
+            for name in names
+        ]
+        return [(name, problem) for name, problem in found if problem]
+
+    def _agreed(self, name: str, listed: Any) -> Any:
+        """The lists of all ranks in one, on all ranks."""
+        gathered = self._gathered(name, listed)
+        if gathered is not None and isinstance(listed, list):
+            gathered = [each for part in gathered.values() for each in part]
+        return self._scattered(name, gathered)
+
+    def _gathered(self, name: str, content: Any) -> Any:
+        """What all ranks say, by rank; None on others than rank 0."""
+        exchange = self._exchange
+        exchange.send(name, content)
+        if not exchange.is_coordinator:
+            return None
+        return dict(zip(exchange.ranks, exchange.gather(name), strict=True))
+
+    def _scattered(self, name: str, content: Any) -> Any:
+        """What rank 0 has, on all ranks."""
+        exchange = self._exchange
+        if not exchange.is_coordinator:
+            return exchange.receive(name)
+        for rank in exchange.ranks[1:]:
+            exchange.send(name, content, to=rank)
+        return content
 
 
-def _first_problem(exchange: Exchange, checkpoint: Checkpoint, problem: str) -> str:
-    name = f"verified/{checkpoint.path.name}"
-    exchange.send(name, problem)
-    if not exchange.is_coordinator:
-        return str(exchange.receive(name))
-    first = next(filter(None, exchange.gather(name)), "")
-    for rank in exchange.ranks[1:]:
-        exchange.send(name, first, to=rank)
-    return first
+def load(nearest: NearestFiles, path: Path, state: Any, members: Membership) -> None:
+    """Have DCP read into ``state``.
 
+    Args:
+        path: for messages.
 
-def _load(checkpoint: Checkpoint, state: Any, members: Membership) -> None:
+    Raises:
+        InputError: the checkpoint does not have what ``state`` has.
+        UnavailableError: a file was lost after it was found.
+    """
     from torch.distributed import checkpoint as dcp
 
+    from otel_straggler.checkpoint.dcp_files import NearestReader
     from otel_straggler.checkpoint.saving import root_cause
 
     content, is_alone = state() if callable(state) else state, not members.has_group
-    reader = dcp.FileSystemReader(checkpoint.path)
+    reader = NearestReader(nearest, path)
     is_known = knows_rank(reader.read_metadata().state_dict_metadata, members.rank)
     if not is_known:
-        _LOG.warning("%s has no state of its own for rank %d", checkpoint.path, members.rank)
+        _LOG.warning("%s has no state of its own for rank %d", path, members.rank)
     try:
         with warnings.catch_warnings():
             if is_alone:
                 warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            dcp.load(
-                content, storage_reader=dcp.FileSystemReader(checkpoint.path), no_dist=is_alone
-            )
+            dcp.load(content, storage_reader=NearestReader(nearest, path), no_dist=is_alone)
     except dcp.api.CheckpointException as error:
+        if any(isinstance(each[0], UnavailableError) for each in error.failures.values()):
+            raise UnavailableError(f"{path}: {root_cause(error)}") from error
         raise InputError.of(
-            str(checkpoint.path), root_cause(error), "what the state to restore has",
+            str(path), root_cause(error), "what the state to restore has",
             "Restore with the model and the optimizer that it was saved with.",
         ) from error  # fmt: skip
 

@@ -7,29 +7,33 @@ broken process group. Every file is hashed while it is written, and the folder g
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import math
 import os
 import signal
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from torch.distributed.checkpoint import FileSystemWriter, Metadata
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystem
 
-from otel_straggler.checkpoint.folder import SAVING, FileEntry, Manifest, commit
+from otel_straggler.checkpoint.dcp_files import FilePrefix, HashingFileSystem
+from otel_straggler.checkpoint.folder import SAVING, commit
+from otel_straggler.checkpoint.layout import Layout
+from otel_straggler.checkpoint.manifest import Files, Manifest
 from otel_straggler.checkpoint.store import Exchange, RankFailedError, StoreAddress
+from otel_straggler.checkpoint.streams import FileAddress, FileServer, fetch
 from otel_straggler.errors import UnavailableError
 
-PHASES: Final = ("stage", "plan", "write", "commit")
+PHASES: Final = ("stage", "plan", "write", "replicate", "commit")
 REPORT: Final = "otel_straggler_report"
 """The attribute of a save's Metadata with its :class:`SaveReport`."""
+METADATA: Final = ".metadata"
+"""DCP's own file, of all ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,11 +42,13 @@ class SavePlanContext:
 
     Attributes:
         folder: of the checkpoints; name: of this one in it.
+        layout: which ranks have the same ``folder``, and who keeps copies of whose files.
         ranks: who takes part; the first coordinates.
         timeout_s: after which a rank that has not answered is missed.
     """
 
     folder: Path
+    layout: Layout
     name: str
     step: int
     rank: int
@@ -79,6 +85,7 @@ class Operation:
         self.context = context
         self.phases: list[tuple[str, float, float]] = []
         self._exchange: Exchange | None = None
+        self._server: FileServer | None = None
 
     def __getstate__(self) -> SavePlanContext:
         return self.context
@@ -99,6 +106,18 @@ class Operation:
             self._exchange = Exchange(store, its.rank, its.ranks, deadline_s)
         return self._exchange
 
+    @property
+    def file_address(self) -> FileAddress:
+        """Where other nodes fetch this rank's files, until :meth:`close`."""
+        if self._server is None:
+            self._server = FileServer(self.context.folder, self.context.address.host)
+        return self._server.address
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Time a part of the save; an error in it is reported to the other ranks."""
@@ -106,8 +125,10 @@ class Operation:
         try:
             yield
         except RankFailedError:
+            self.close()
             raise
         except BaseException as error:
+            self.close()
             text = f"{name}: {root_cause(error)}"
             self.exchange.give_up(text)
             raise UnavailableError(text) from error
@@ -166,41 +187,113 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
             return super().write_data(plan, planner)
 
     def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
-        operation, exchange = self._operation, self._operation.exchange
-        its, size_bytes = operation.context, self.fs.size_bytes
-        sent = (results[0], self.fs.entries(), _durations(operation.phases))
-        write_s: dict[int, float] = {}
+        operation, its = self._operation, self._operation.context
+        own, size_bytes = self.fs.entries(), self.fs.size_bytes
+        copies: Files = {}
+        keepers = its.layout.keepers(its.ranks)
+        if any(keepers.values()):
+            with operation.phase("replicate"):
+                copies = self._fetch_copies(own, keepers)
+        part = _Part(
+            results=results[0], own=own, copies=copies, phases_s=_durations(operation.phases)
+        )
+        parts: dict[int, _Part] = {}
         with operation.phase("commit"):
-            exchange.send("result", sent)
-            if exchange.is_coordinator:
-                gathered = exchange.gather("result")
-                super().finish(metadata, [each[0] for each in gathered])
-                write_s = {
-                    rank: each[2].get("write", 0.0)
-                    for rank, each in zip(exchange.ranks, gathered, strict=True)
-                }
-                files = {name: e for each in gathered for name, e in each[1].items()}
-                manifest = Manifest(
-                    step=its.step,
-                    world_size=its.world_size,
-                    created_at_unix_s=its.created_at_unix_s,
-                    reason=its.reason,
-                    files={**files, **self.fs.entries()},
-                    phases_s={
-                        str(rank): each[2]
-                        for rank, each in zip(exchange.ranks, gathered, strict=True)
-                    },
-                )
-                commit(self.path, manifest)
-                for rank in exchange.ranks[1:]:
-                    exchange.send("committed", True, to=rank)
+            operation.exchange.send("result", part)
+            if operation.exchange.is_coordinator:
+                parts = self._commit_all(metadata)
             else:
-                exchange.receive("committed")
-        path = its.folder / its.name
+                self._commit_node()
+        operation.close()
         report = SaveReport(
-            phases=tuple(operation.phases), size_bytes=size_bytes, path=path, write_s=write_s
+            phases=tuple(operation.phases),
+            size_bytes=size_bytes,
+            path=its.folder / its.name,
+            write_s={rank: each.phases_s.get("write", 0.0) for rank, each in parts.items()},
         )
         setattr(metadata, REPORT, report)
+
+    def _fetch_copies(self, own: Files, keepers: Mapping[int, list[int]]) -> Files:
+        """Of the files of ranks on other nodes that this rank keeps."""
+        its, exchange = self._operation.context, self._operation.exchange
+        for keeper in keepers[its.rank]:
+            content = (self._operation.file_address, own)
+            exchange.send(f"written/{its.rank}", content, to=keeper)
+        copies: Files = {}
+        for writer in (rank for rank, chosen in keepers.items() if its.rank in chosen):
+            address, files = exchange.receive(f"written/{writer}", sender=writer)
+            for name, entry in files.items():
+                fetch(address, self.path.name, name, entry, self.path / name)
+            copies.update(files)
+        return copies
+
+    def _commit_all(self, metadata: Metadata) -> dict[int, _Part]:
+        """Have each node name its folder, this one last: then the checkpoint exists."""
+        its, exchange = self._operation.context, self._operation.exchange
+        parts = dict(zip(exchange.ranks, exchange.gather("result"), strict=True))
+        super().finish(metadata, [part.results for part in parts.values()])
+        manifests = _manifests(its, parts, self.fs.entries())
+        others = [rank for rank in manifests if rank != its.rank]
+        for leader in others:
+            content = (manifests[leader], self._operation.file_address)
+            exchange.send("commit", content, to=leader)
+        exchange.gather("renamed", others)
+        commit(self.path, manifests[its.rank])
+        for rank in exchange.ranks[1:]:
+            exchange.send("committed", True, to=rank)
+        return parts
+
+    def _commit_node(self) -> None:
+        its, exchange = self._operation.context, self._operation.exchange
+        if its.layout.leader(its.rank, its.ranks) == its.rank:
+            manifest, address = exchange.receive("commit")
+            entry = manifest.files[METADATA]
+            fetch(address, self.path.name, METADATA, entry, self.path / METADATA)
+            commit(self.path, manifest)
+            exchange.send("renamed", True)
+        exchange.receive("committed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """What a rank reports before the commit.
+
+    Attributes:
+        results: DCP's.
+        own: files that it wrote; copies: those that it fetched.
+    """
+
+    results: list[Any]
+    own: Files
+    copies: Files
+    phases_s: dict[str, float]
+
+
+def _manifests(
+    its: SavePlanContext, parts: dict[int, _Part], coordinators: Files
+) -> dict[int, Manifest]:
+    """For each node's first rank.
+
+    Args:
+        coordinators: files of the coordinator, with DCP's metadata, which every node has.
+    """
+    every = {name: entry for part in parts.values() for name, entry in part.own.items()}
+    every |= coordinators
+    manifests = {}
+    for members in its.layout.node_ranks(its.ranks).values():
+        here = {METADATA: every[METADATA]}
+        for rank in members:
+            here |= parts[rank].own | parts[rank].copies
+        manifests[members[0]] = Manifest(
+            step=its.step,
+            world_size=its.world_size,
+            created_at_unix_s=its.created_at_unix_s,
+            reason=its.reason,
+            files=here,
+            elsewhere={name: entry for name, entry in every.items() if name not in here},
+            phases_s={str(rank): part.phases_s for rank, part in parts.items()},
+        )
+    return manifests
 
 
 class NothingWriter(FileSystemWriter):  # type: ignore[misc]
@@ -245,62 +338,6 @@ def _delay_sigterm(delay_s: float) -> None:
         )
     else:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-@dataclass(frozen=True)
-class FilePrefix:
-    """Of the names of one rank's files; as DCP's own."""
-
-    prefix: str
-
-
-class HashingFileSystem(FileSystem):  # type: ignore[misc]
-    """Hashes what is written on its way to the file."""
-
-    def __init__(self) -> None:
-        self._hashes: dict[str, HashingFile] = {}
-
-    @contextlib.contextmanager
-    def create_stream(self, path: str | os.PathLike[str], mode: str) -> Iterator[Any]:
-        with super().create_stream(path, mode) as stream:
-            if mode != "wb":
-                yield stream
-                return
-            hashing = self._hashes[Path(path).name] = HashingFile(stream)
-            yield hashing
-
-    def rename(self, path: Any, new_path: Any) -> None:
-        super().rename(path, new_path)
-        self._hashes[Path(new_path).name] = self._hashes.pop(Path(path).name)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(file.size_bytes for file in self._hashes.values())
-
-    def entries(self) -> dict[str, FileEntry]:
-        return {name: file.entry() for name, file in self._hashes.items()}
-
-
-class HashingFile:
-    """A file that is only appended to."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-        self._digest = hashlib.sha256()
-        self.size_bytes = 0
-
-    def write(self, content: Any) -> int:
-        view = memoryview(content)
-        self._digest.update(view)
-        self.size_bytes += view.nbytes
-        self._file.write(content)
-        return view.nbytes
-
-    def entry(self) -> FileEntry:
-        return FileEntry(size_bytes=self.size_bytes, sha256=self._digest.hexdigest())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._file, name)
 
 
 def root_cause(error: BaseException) -> str:

@@ -111,24 +111,24 @@ class Exchange:
             self._store.set(f"{key}/{number}", packed[start : start + _CHUNK_BYTES])
         self._store.set(key, str(len(starts)))
 
-    def gather(self, name: str) -> list[Any]:
-        """The messages of all ranks, in order.
+    def gather(self, name: str, ranks: Iterable[int] | None = None) -> list[Any]:
+        """The messages of all ranks, or of ``ranks``, in order.
 
         Raises:
             RankFailedError: one has given up, or has not written by the deadline.
         """
-        keys = {rank: f"{name}/{rank}" for rank in self.ranks}
+        keys = {rank: f"{name}/{rank}" for rank in (self.ranks if ranks is None else ranks)}
         self._wait(keys)
         return [self._read(key) for key in keys.values()]
 
-    def receive(self, name: str) -> Any:
-        """A message of the coordinator.
+    def receive(self, name: str, sender: int | None = None) -> Any:
+        """A message of the coordinator, or of ``sender``, to this rank.
 
         Raises:
-            RankFailedError: a rank has given up, or the coordinator has not written in time.
+            RankFailedError: a rank has given up, or the sender has not written in time.
         """
         key = f"{name}/to/{self.rank}"
-        self._wait({self.ranks[0]: key})
+        self._wait({self.ranks[0] if sender is None else sender: key})
         return self._read(key)
 
     def give_up(self, reason: str) -> None:

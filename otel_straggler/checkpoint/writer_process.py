@@ -33,8 +33,9 @@ _CLOSE_S: Final = 5.0
 class RunningSave:
     """A save whose state is copied."""
 
-    def __init__(self, step: int, upload: Future[Any]) -> None:
-        self.step = step
+    def __init__(self, context: SavePlanContext, upload: Future[Any]) -> None:
+        self.context = context
+        self.is_to_persist = False
         self.blocking_s = 0.0
         self.save_s = 0.0
         self._began_s = time.monotonic()
@@ -106,7 +107,7 @@ class Saver:
         if isinstance(answer, dcp.state_dict_saver.AsyncSaveResponse):
             answer.staging_completion.result()
             answer = answer.upload_completion
-        return RunningSave(context.step, answer)
+        return RunningSave(context, answer)
 
     def close(self) -> None:
         if self._started is not None and self._started.done() and not self._started.exception():

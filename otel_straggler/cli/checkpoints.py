@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import click
 
+from otel_straggler.checkpoint.files import folder_of, is_remote
 from otel_straggler.checkpoint.folder import (
     Checkpoint,
     list_checkpoints,
@@ -19,37 +20,41 @@ from otel_straggler.cli.text import clock, many, print_json, printable
 
 _NOT_WHOLE = 1
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_FOLDER = click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+_FOLDER = click.argument("folder", metavar="DIR")
 
 
 @click.group()
 def command() -> None:
-    """List, verify, and prune checkpoints of otel_straggler.checkpoint.Manager."""
+    """List, verify, and prune checkpoints of otel_straggler.checkpoint.Manager.
+
+    DIR is its persistent folder, also a URL, or the local one of a node: what is only on other
+    nodes is counted, and not read.
+    """
 
 
 @command.command("list")
 @_FOLDER
 @_JSON
-def list_command(folder: Path, as_json: bool) -> None:
+def list_command(folder: str, as_json: bool) -> None:
     """List the checkpoints in DIR, newest first, and whether each is complete.
 
     Sizes are compared with the manifest; verify reads the files, too.
     """
-    _print(list_checkpoints(folder), as_json)
+    _print(list_checkpoints(folder_of(folder)), as_json)
 
 
 @command.command("verify")
 @_FOLDER
 @_JSON
 @click.option("--step", type=int, metavar="N", help="Only the checkpoint of this step.")
-def verify_command(folder: Path, as_json: bool, step: int | None) -> int:
+def verify_command(folder: str, as_json: bool, step: int | None) -> int:
     """Read all files of the checkpoints in DIR and compare their hashes.
 
     The exit code is 0 if all are whole, 1 if one is not, or there is none, 2 if DIR is no folder of
     checkpoints.
     """
-    listed = [one for one in list_checkpoints(folder) if step in {None, one.step}]
-    verified = [_with_problem(one, verify(one)) for one in listed]
+    listed = [one for one in list_checkpoints(folder_of(folder)) if step in {None, one.step}]
+    verified = [replace(one, problem=verify(one)) for one in listed]
     _print(verified, as_json)
     return _NOT_WHOLE if not verified or any(one.problem for one in verified) else 0
 
@@ -64,20 +69,21 @@ def verify_command(folder: Path, as_json: bool, step: int | None) -> int:
     metavar="N",
     help="Complete checkpoints that stay.",
 )
-def prune_command(folder: Path, as_json: bool, keep: int) -> None:
+def prune_command(folder: str, as_json: bool, keep: int) -> None:
     """Delete all but the newest N complete checkpoints in DIR, and what killed saves left there.
 
-    With fewer than N complete ones, none is deleted. The exit code is 2 if a training uses DIR.
+    With fewer than N complete ones, none is deleted. The exit code is 2 if a training uses DIR; a
+    URL has no lock, and what killed saves left there stays until the next training.
     """
-    list_checkpoints(folder)
-    with locked(folder):
-        remove_leftovers(folder)
-        removed = prune(folder, keep)
+    path = folder_of(folder)
+    list_checkpoints(path)
+    if is_remote(path):
+        removed = prune(path, keep)
+    else:
+        with locked(path):
+            remove_leftovers(path)
+            removed = prune(path, keep)
     _print(removed, as_json, what="deleted")
-
-
-def _with_problem(one: Checkpoint, problem: str) -> Checkpoint:
-    return Checkpoint(step=one.step, path=one.path, manifest=one.manifest, problem=problem)
 
 
 def _print(listed: list[Checkpoint], as_json: bool, what: str = "checkpoints") -> None:
@@ -97,9 +103,10 @@ def _line(one: Checkpoint) -> str:
     if one.manifest is None:
         return f"step {one.step}  {one.path.name}  {state}"
     its = one.manifest
+    others = f" ({len(its.elsewhere)} on other nodes)" if its.elsewhere else ""
     return (
         f"step {one.step}  {one.path.name}  {clock(its.created_at_unix_s)}  "
-        f"{its.size_bytes / 1e6:,.1f} MB in {many(len(its.files), 'file')} of "
+        f"{its.size_bytes / 1e6:,.1f} MB in {many(len(its.files), 'file')}{others} of "
         f"{many(its.world_size, 'rank')}  {printable(its.reason)}  {state}"
     )
 
@@ -118,6 +125,7 @@ def _json(one: Checkpoint) -> dict[str, Any]:
             "reason": its.reason,
             "world_size": its.world_size,
             "files": len(its.files),
+            "files_on_other_nodes": len(its.elsewhere),
             "size_bytes": its.size_bytes,
             "phases_s": its.phases_s,
         }

@@ -158,9 +158,11 @@ def dead_rank(folder: Path, rank: int, facts: Facts) -> None:
         was_saved = manager._save
         called: list[int] = []
 
-        def save(step: int, *rest: Any, into: list[int] = called, how: Any = was_saved) -> None:
+        def save(
+            step: int, *rest: Any, into: list[int] = called, how: Any = was_saved, **options: Any
+        ) -> None:
             into.append(step)
-            how(step, *rest)
+            how(step, *rest, **options)
 
         manager._save = save  # type: ignore[method-assign]
         while not called and time.monotonic() < until_s:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from otel_straggler.checkpoint.folder import locked
+from otel_straggler.checkpoint.folder import MANIFEST, locked
+from otel_straggler.checkpoint.manifest import FileEntry, decode_manifest, encode_manifest
 from otel_straggler.cli import main
 
 from .states import saved
@@ -46,6 +48,20 @@ def test_verifying_finds_what_listing_cannot(
     listed = json.loads(output)["checkpoints"]
     assert [(one["step"], one["is_complete"]) for one in listed] == [(2, False), (1, True)]
     assert run(capsys, "verify", str(tmp_path), "--step", "1")[0] == 0
+
+
+def test_a_nodes_folder_says_what_is_only_on_other_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is complete with what the node should have, and verifying reads that alone."""
+    (path,) = saved(tmp_path, 1)
+    manifest = decode_manifest((path / MANIFEST).read_bytes())
+    others = {f"__{rank}_0.distcp": FileEntry(size_bytes=9, sha256="") for rank in (1, 2)}
+    (path / MANIFEST).write_bytes(encode_manifest(replace(manifest, elsewhere=others)))
+    assert run(capsys, "verify", str(tmp_path))[0] == 0
+    assert "MB in 2 files (2 on other nodes) of 1 rank" in run(capsys, "list", str(tmp_path))[1]
+    listed = json.loads(run(capsys, "list", str(tmp_path), "--json")[1])["checkpoints"]
+    assert [(one["files"], one["files_on_other_nodes"]) for one in listed] == [(2, 2)]
 
 
 def test_pruning_keeps_the_newest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

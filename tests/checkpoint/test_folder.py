@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import torch
 
-from otel_straggler.checkpoint import Manager
+from otel_straggler.checkpoint import LocalTier, Manager
 from otel_straggler.checkpoint.folder import MANIFEST, list_checkpoints, prune, verify
-from otel_straggler.errors import InputError, UsageError
+from otel_straggler.checkpoint.sources import NearestFiles
+from otel_straggler.errors import InputError, UnavailableError, UsageError
 
 from .states import manager_in, restored, saved, state_at
 
@@ -107,6 +110,23 @@ def test_a_foreign_folder_is_refused_and_unchanged(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-1-00000000", "thesis.tex"]
 
 
+def test_a_file_that_is_lost_while_it_is_read_is_no_matter_of_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer has gone: starting again may help, another model does not."""
+    saved(tmp_path, 1)
+    opened = NearestFiles.open
+
+    def lose(self: NearestFiles, name: str) -> BinaryIO:
+        if name.endswith(".distcp"):
+            raise UnavailableError("the peer has gone")
+        return opened(self, name)
+
+    monkeypatch.setattr(NearestFiles, "open", lose)
+    with pytest.raises(UnavailableError, match=r"step-1-.*: the peer has gone"):
+        restored(tmp_path)
+
+
 def test_two_trainings_cannot_write_to_one_folder(tmp_path: Path) -> None:
     with (
         manager_in(tmp_path),
@@ -114,6 +134,37 @@ def test_two_trainings_cannot_write_to_one_folder(tmp_path: Path) -> None:
     ):
         Manager(tmp_path, handle_sigterm=False)
     saved(tmp_path, 1)
+
+
+def test_two_trainings_cannot_share_a_nodes_folder(tmp_path: Path) -> None:
+    """Each has storage of its own; the second takes nothing with it."""
+    local = LocalTier(tmp_path / "node", every_steps=1, replicas=0)
+    with manager_in(tmp_path / "a", local=local) as manager:
+        manager.save(1, state_at(1))
+        for storage in ("a", "b"):
+            with pytest.raises((InputError, UsageError)):
+                Manager(tmp_path / storage, local=local, handle_sigterm=False)
+        manager.save(2, state_at(2))
+    assert [one.step for one in list_checkpoints(tmp_path / "node")] == [2, 1]
+    with manager_in(tmp_path / "a", local=local) as manager:
+        assert manager.restore(state_at(0)) == 2
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_copy_on_a_node_is_read_from_storage(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    """The same step, bit for bit; without storage it would be the one before."""
+    local = LocalTier(tmp_path / "node", every_steps=1, replicas=0)
+    saved(tmp_path / "storage", 1, 2, local=local)
+    newest = list_checkpoints(tmp_path / "node")[0].path
+    damage(newest)
+    state = state_at(0)
+    with manager_in(tmp_path / "storage", local=local) as manager:
+        assert manager.restore(state) == 2
+        assert manager.restored is not None
+        assert "persistent" in manager.restored.read.files
+    assert torch.equal(state["weights"], state_at(2)["weights"])
 
 
 def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
@@ -138,6 +189,24 @@ def test_only_the_newest_are_kept_and_what_killed_saves_left_is_deleted(tmp_path
     (tmp_path / ".removing-step-1-00000000").mkdir()
     saved(tmp_path)
     assert not list(tmp_path.glob(".*ing-*"))
+
+
+def test_what_was_just_saved_is_kept_although_an_older_one_has_a_later_step(
+    tmp_path: Path,
+) -> None:
+    """As after a return to an earlier step, or where a node alone has a save that was killed."""
+    saved(tmp_path, 20)
+    saved(tmp_path, 16, 17, keep=2)
+    assert [one.step for one in list_checkpoints(tmp_path)] == [17, 16]
+
+
+def test_a_clock_that_was_set_back_costs_no_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(tmp_path, 1)
+    monkeypatch.setattr(time, "time", lambda: 1_000.0)
+    saved(tmp_path, 2, keep=1)
+    assert restored(tmp_path)[0] == 2
 
 
 def test_an_incomplete_one_does_not_count_as_kept(tmp_path: Path) -> None:

@@ -94,6 +94,17 @@ def test_a_request_by_file_is_noticed_once(tmp_path: Path) -> None:
     assert reasons == ["rank 3 hangs"]
 
 
+def test_an_agent_that_was_killed_while_it_wrote_its_request_is_heard(tmp_path: Path) -> None:
+    """The file is there, and its reason is not."""
+    reasons: list[str] = []
+    path = tmp_path / "request"
+    requests = RequestFile(path, reasons.append)
+    path.write_text("")
+    requests.poll()
+    requests.close()
+    assert reasons == ["request"]
+
+
 def test_a_rank_that_a_checkpoint_does_not_know_keeps_what_it_has() -> None:
     names = ["random.rank 0.torch", "training.model.weight"]
     assert knows_rank(names, 0)

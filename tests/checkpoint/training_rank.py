@@ -3,9 +3,9 @@
     training_rank.py FOLDER RENDEZVOUS RANK STEPS
 
 Restores the newest checkpoint, trains to step STEPS, and prints a hash of all it has after the
-restore and at each save. DIE ("<phase>:<rank>:<step>") kills the process that writes, and DIE_WHO
-("writer", "trainer", "both") says whom of that rank. This file is loaded in the process that
-writes, too.
+restore and at each save. LOCAL is the beginning of the name of each rank's local tier. DIE
+("<phase>:<rank>:<step>") kills the process that writes, and DIE_WHO ("writer", "trainer", "both")
+says whom of that rank. This file is loaded in the process that writes, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from otel_straggler.checkpoint import Manager, PerRank, saving, training_state
+from otel_straggler.checkpoint import LocalTier, Manager, PerRank, saving, training_state
 
 WORLD = int(os.environ.get("WORLD", "2"))
 EVERY = 2
@@ -74,6 +74,9 @@ def main(folder: str, rendezvous: str, rank: int, steps: int) -> None:
         "every_steps": None if "ON_REQUEST" in os.environ else EVERY,
         "use_process": "IN_THREAD" not in os.environ,
     }
+    if "LOCAL" in os.environ:
+        node = f"{os.environ['LOCAL']}-{rank}"
+        options |= {"local": LocalTier(node, every_steps=1), "every_steps": 100}
     with Manager(folder, keep=3, timeout_s=30.0, emergency_s=20.0, **options) as manager:
         if manager._saver._started is not None:
             manager._saver._started.result()  # the process that writes runs

@@ -46,7 +46,7 @@ def test_every_package_of_the_extras_in_all_is_locked() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     (in_all,) = (re.findall(r"[a-z]+", each.partition("[")[2]) for each in extras["all"])
-    assert set(extras) - set(in_all) == {"all", "dev", "kubernetes"}
+    assert set(extras) - set(in_all) == {"all", "dev", "kubernetes", "remote"}
     wanted = [
         *project["dependencies"],
         *(d for x in extras if x in in_all for d in extras[x]),

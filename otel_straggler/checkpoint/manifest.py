@@ -1,0 +1,106 @@
+"""The manifest of a checkpoint: what makes it complete. Needs no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+_VERSION: Final = 1
+_MAX_BYTES: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileEntry:
+    """A file of a checkpoint as it was written."""
+
+    size_bytes: int
+    sha256: str
+
+
+Files = dict[str, FileEntry]
+"""By name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What makes a checkpoint complete.
+
+    Attributes:
+        files: in the folder of the manifest, by name.
+        elsewhere: files of the same checkpoint that are in the folders of other nodes.
+        phases_s: seconds of each phase, by rank, then by phase.
+        reason: why it was saved: schedule, preemption, request.
+    """
+
+    step: int
+    world_size: int
+    created_at_unix_s: float
+    reason: str = "schedule"
+    files: Files = field(default_factory=dict)
+    elsewhere: Files = field(default_factory=dict)
+    phases_s: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the files in the folder of the manifest."""
+        return sum(entry.size_bytes for entry in self.files.values())
+
+    @property
+    def all_files(self) -> Files:
+        return {**self.elsewhere, **self.files}
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    content: dict[str, Any] = {
+        "version": _VERSION,
+        "step": manifest.step,
+        "world_size": manifest.world_size,
+        "created_at_unix_s": manifest.created_at_unix_s,
+        "reason": manifest.reason,
+        "files": _encoded_files(manifest.files),
+        "elsewhere": _encoded_files(manifest.elsewhere),
+        "phases_s": manifest.phases_s,
+    }
+    content["sha256"] = _digest(content)
+    return json.dumps(content, indent=1, sort_keys=True).encode()
+
+
+def decode_manifest(encoded: bytes) -> Manifest:
+    """Raises:
+    ValueError, KeyError, TypeError: it is damaged, or of another version.
+    """
+    if len(encoded) > _MAX_BYTES:
+        raise ValueError(f"{len(encoded):,} bytes")
+    content = json.loads(encoded)
+    if content.pop("sha256") != _digest(content):
+        raise ValueError("its own hash differs")
+    if content["version"] != _VERSION:
+        raise ValueError(f"version {content['version']!r}; expected {_VERSION}")
+    return Manifest(
+        step=content["step"],
+        world_size=content["world_size"],
+        created_at_unix_s=content["created_at_unix_s"],
+        reason=content["reason"],
+        files=_decoded_files(content["files"]),
+        elsewhere=_decoded_files(content.get("elsewhere", {})),
+        phases_s=content["phases_s"],
+    )
+
+
+def _encoded_files(files: Files) -> dict[str, dict[str, Any]]:
+    return {
+        name: {"size_bytes": entry.size_bytes, "sha256": entry.sha256}
+        for name, entry in sorted(files.items())
+    }
+
+
+def _decoded_files(files: dict[str, Any]) -> Files:
+    if any("/" in name or name in {"", ".", ".."} for name in files):
+        raise ValueError("a file outside of the checkpoint")
+    return {name: FileEntry(**entry) for name, entry in files.items()}
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
