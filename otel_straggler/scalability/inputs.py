@@ -27,6 +27,14 @@ from otel_straggler.recordings.files import (
 from otel_straggler.recordings.trace_events import Progress, read_trace
 from otel_straggler.scalability.gpu_traces import RankTrace, rank_trace, run_of_traces
 from otel_straggler.scalability.itwinai import OperatorTimes, is_itwinai, read_itwinai
+from otel_straggler.scalability.mlflow import (
+    MlflowRuns,
+    is_of_store,
+    is_run,
+    read_database,
+    read_run,
+    run_of_artifact,
+)
 from otel_straggler.scalability.recorded import RecordedRuns
 from otel_straggler.scalability.runs import Key, ScalingRun
 from otel_straggler.scalability.stored import stored_runs
@@ -55,6 +63,7 @@ class ScalingInputs:
         self._note, self._progress = note, progress
         self._runs: list[ScalingRun] = []
         self._operators = OperatorTimes()
+        self._mlflow = MlflowRuns()
         self._recorded = RecordedRuns()
         self._traces: dict[str, list[RankTrace]] = {}
 
@@ -68,11 +77,16 @@ class ScalingInputs:
                 self._note(f"{path}: there is no such file or folder; skipped")
                 continue
             for file in files_below(path, self._note):
+                if is_of_store(file):
+                    if is_run(file):
+                        self._guarded(str(file.parent), lambda file=file: self._read_mlflow(file))  # type: ignore[misc]
+                    continue
                 self._guarded(str(file), lambda file=file: self._read(file))  # type: ignore[misc]
 
     def runs(self) -> list[ScalingRun]:
         """All that was read; what several sources know of a run is put together."""
-        each = [*self._runs, *self._operators.runs(), *self._recorded.runs()]
+        each = [*self._runs, *self._mlflow.runs(self._note), *self._recorded.runs()]
+        each += self._operators.runs(self._mlflow.names)
         each += filter(None, (run_of_traces(name, r) for name, r in self._traces.items()))
         joined: dict[tuple[str, Key], ScalingRun] = {}
         for run in each:
@@ -91,11 +105,18 @@ class ScalingInputs:
     def _read(self, path: Path) -> None:
         with open_input(str(path)) as file:
             if file.read(len(_SQLITE)) == _SQLITE:
-                self._runs += stored_runs(str(path))
+                mlflow = read_database(path)
+                if mlflow is None:
+                    self._runs += stored_runs(str(path))
+                else:
+                    self._mlflow.add(mlflow)
                 return
             file.seek(0)
             with unzipped(file, str(path)) as plain:
                 self._read_plain(plain, path)
+
+    def _read_mlflow(self, meta: Path) -> None:
+        self._mlflow.add([read_run(meta.parent, self._note)])
 
     def _read_plain(self, plain: io.BufferedReader, path: Path) -> None:
         name = str(path)
@@ -111,7 +132,8 @@ class ScalingInputs:
                 )
         elif form == "csv" and is_itwinai(_header(plain)):
             text = io.TextIOWrapper(plain, "utf-8-sig", errors="replace", newline="")
-            self._runs += read_itwinai(text, name, self._note, self._operators)
+            run = run_of_artifact(path)
+            self._runs += read_itwinai(text, name, self._note, self._operators, run)
             text.detach()
         else:
             reader = RecordingReader(name, note=self._note)

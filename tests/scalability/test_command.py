@@ -101,7 +101,7 @@ def test_only_named_runs_are_compared(call: Call, metrics: Path) -> None:
     assert code == 0
     assert "1.712" in out
     assert "deepspeed" not in out
-    assert "there is no run nobody; skipped" in err
+    assert "there is no run nobody; there are: deepspeed_1, deepspeed_2, " in err
 
 
 def test_without_any_run_it_says_what_it_reads(call: Call) -> None:
