@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import stat
 import zlib
 from collections import Counter
@@ -24,7 +25,7 @@ from otel_straggler.recordings.files import (
     sniff,
     unzipped,
 )
-from otel_straggler.recordings.trace_events import Progress, read_trace
+from otel_straggler.recordings.trace_events import KinetoTrace, Progress, read_traces
 from otel_straggler.scalability.gpu_traces import RankTrace, rank_trace, run_of_traces
 from otel_straggler.scalability.itwinai import OperatorTimes, is_itwinai, read_itwinai
 from otel_straggler.scalability.mlflow import (
@@ -46,6 +47,7 @@ _TRACE_FOLDERS = frozenset({"torch-traces", "profiler-traces", "traces", "trace"
 _PLOTS = frozenset({".png", ".svg", ".pdf", ".jpg", ".eps"})
 """Ends of files in a folder that were made of a report, not for one."""
 _CHUNK_BYTES = 1 << 20
+_PROCESS = re.compile(r"[0-9]{1,9}")
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 """Shows how much of a file has been read."""
@@ -127,9 +129,9 @@ class ScalingInputs:
             self._recorded.add_proto(plain, name)
         elif form == "kineto":
             with self._progress(name) as progress:
-                self._traces.setdefault(run_of_path(path), []).append(
-                    read_rank_trace(plain, name, self._note, progress)
-                )
+                traces = read_kineto_traces(plain, name, self._note, progress)
+            of_run = self._traces.setdefault(run_of_path(path), [])
+            of_run += (rank_trace(trace, name) for trace in traces)
         elif form == "csv" and is_itwinai(_header(plain)):
             text = io.TextIOWrapper(plain, "utf-8-sig", errors="replace", newline="")
             run = run_of_artifact(path)
@@ -146,10 +148,11 @@ def _header(plain: io.BufferedReader) -> list[str]:
     return next(csv.reader([line.decode("utf-8-sig", "replace")]), [])
 
 
-def read_rank_trace(
+def read_kineto_traces(
     plain: io.BufferedIOBase, name: str, note: Note, progress: Progress = lambda _: None
-) -> RankTrace:
-    """A trace of one rank, as far as it goes.
+) -> list[KinetoTrace]:
+    """The traces of the ranks in a file, as far as it goes. Processes that do not say which rank
+    they are get their process id for it, with a note.
 
     Raises:
         InputError: it is no trace, or too large.
@@ -164,8 +167,14 @@ def read_rank_trace(
     def cut_off(error: InputError) -> None:
         note(f"{name}: what comes before the place where it is cut off is used: {error}")
 
-    trace = read_trace(text, name, Counter(), cut_off=cut_off, progress=progress)
-    return rank_trace(trace, name)
+    traces = read_traces(text, name, Counter(), cut_off=cut_off, progress=progress)
+    unnamed = [trace for trace in traces if _PROCESS.fullmatch(trace.process)]
+    for trace in unnamed:
+        trace.labeled_rank = int(trace.process)
+    if unnamed:
+        named = ", ".join(trace.process for trace in unnamed[:4])
+        note(f"{name}: nothing says which rank processes {named} are: their ids stand for ranks")
+    return traces
 
 
 def _as_far_as_it_goes(plain: io.BufferedIOBase, name: str, note: Note) -> bytes:
