@@ -76,7 +76,9 @@ class ScalingInputs:
                 self._guarded(path, lambda path=path: self._runs.extend(stored_runs(path)))  # type: ignore[misc]
                 continue
             if not Path(path).exists():
-                self._note(f"{path}: there is no such file or folder; skipped")
+                what = "an address; name the collector's history, a file or a postgresql:// URL"
+                none = "there is no such file or folder"
+                self._note(f"{path}: {what if '://' in path else none}; skipped")
                 continue
             for file in files_below(path, self._note):
                 if is_of_store(file):

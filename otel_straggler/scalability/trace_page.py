@@ -22,7 +22,7 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; padding: 0 1rem;
 .wide { overflow-x: auto; } table { border-collapse: collapse; }
 td, th { padding: .2rem .6rem; text-align: right; white-space: nowrap; }
 th { border-bottom: 1px solid #999; } td:first-child, th:first-child { text-align: left; }
-.answer { font-weight: 600; } td.name { white-space: normal; min-width: 9rem; }
+.answer { font-weight: 600; } td.name { white-space: normal; min-width: 18rem; }
 .late td, td.slow { background: #fde8e8; } .key { margin-right: 1.5rem; white-space: nowrap; }
 .kind { font-weight: normal; color: #666; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 svg.bar { display: block; width: 18rem; height: 14px; }

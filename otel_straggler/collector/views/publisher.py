@@ -222,6 +222,11 @@ class Publisher:
             maintenance=maintenance,
             mode=self._mode,
             takes_commands=self._takes_commands,
+            gpus={
+                group: usage
+                for group, world in run.worlds.items()
+                if (usage := world.passthrough.gpus.usage()) is not None
+            },
         )
         content = view.content()
         if content != shown.content:

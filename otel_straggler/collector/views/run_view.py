@@ -22,6 +22,7 @@ from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.model.alert import Alert, Maintenance, Mode
 from otel_straggler.model.observation import NO_STEP, Floats, Section
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import GpuUsage
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, hang_subject
 from otel_straggler.semconv import STEP_SPAN, Outcome
@@ -77,6 +78,7 @@ class RunView:
         late_rows: rows that arrived too late for the scores.
         maintenance: in force, of any node.
         takes_commands: the collector passes commands on to ranks.
+        gpus: what their sensors reported, of groups with sensors.
     """
 
     run_id: str
@@ -96,6 +98,7 @@ class RunView:
     maintenance: tuple[Maintenance, ...] = ()
     mode: Mode = "observe"
     takes_commands: bool = False
+    gpus: Mapping[str, GpuUsage] = field(default_factory=dict)
     _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -195,6 +198,7 @@ class RunView:
             clashes=[source for source in self.clashes if source.group == group],
             takes_commands=self.takes_commands,
             clock_s=self._clock_s(ranks),
+            gpus=self.gpus.get(group),
         )
 
     def _shown_s(self, at_s: float | None) -> float | None:

@@ -18,6 +18,7 @@ from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.alert import Maintenance, Mode
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import GpuUsage
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary
 from otel_straggler.semconv import Outcome
@@ -151,6 +152,7 @@ class WorldView:
         takes_commands: the collector passes commands on to ranks.
         clock_s: offset of the collector's clock from the foremost clock of the senders, to which
             times of windows and verdicts refer; 0 where small or unknown.
+        gpus: what their sensors reported; None without sensors.
     """
 
     run_id: str
@@ -177,6 +179,7 @@ class WorldView:
     takes_commands: bool = False
     awaited: Awaited | None = None
     clock_s: float = 0.0
+    gpus: GpuUsage | None = None
 
     @cached_property
     def world(self) -> WorldSummary | None:
