@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_straggler.cli.text import printable, report_console
-from otel_straggler.errors import InputError, UnavailableError
+from otel_straggler.errors import ConfigError, InputError, UnavailableError
 from otel_straggler.recordings.trace_events import Progress as Report
 from otel_straggler.scalability.inputs import ScalingInputs
 from otel_straggler.scalability.output import projection_lines, report_csv, report_json, tables
@@ -57,6 +57,10 @@ def command(
     scalability-metrics and mllogs/mlflow. What is missing or wrong is noted and skipped. The exit
     code is 2 if nothing is left.
     """
+    if json_file == csv_file == "-":
+        raise ConfigError.of(
+            "--csv", "-, as --json", "one of them on standard output", "Name a file for the other."
+        )
     inputs = ScalingInputs(print_note, shown_progress)
     paths = paths or [path for path in DEFAULT_PATHS if Path(path).exists()] or DEFAULT_PATHS[:1]
     inputs.read(paths)
@@ -85,11 +89,14 @@ def _wanted(runs: list[ScalingRun], run_names: str) -> list[ScalingRun]:
         return runs
     known = {run.name: {run.name, run.name.partition(" #")[0], run.name.partition("/")[0]}
              for run in runs}  # fmt: skip
-    if missing := wanted.difference(*known.values()):
-        names = ", ".join(list(known)[:_MAX_NAMED]) + (", ..." if len(known) > _MAX_NAMED else "")
-        for name in sorted(missing):
-            print_note(f"--run-names: there is no run {name}; there are: {names or 'none'}")
-    return [run for run in runs if wanted & known[run.name]]
+    names = ", ".join(list(known)[:_MAX_NAMED]) + (", ..." if len(known) > _MAX_NAMED else "")
+    result = [run for run in runs if wanted & known[run.name]]
+    if runs and not result:
+        remedy = "Leave it out for all of them."
+        raise ConfigError.of("--run-names", run_names, f"one or more of: {names}", remedy)
+    for name in sorted(wanted.difference(*known.values())):
+        print_note(f"--run-names: there is no run {name}; there are: {names}")
+    return result
 
 
 def print_report(report: ScalingReport) -> None:

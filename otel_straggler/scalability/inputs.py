@@ -39,6 +39,7 @@ from otel_straggler.scalability.mlflow import (
 from otel_straggler.scalability.recorded import RecordedRuns
 from otel_straggler.scalability.runs import Key, ScalingRun
 from otel_straggler.scalability.stored import stored_runs
+from otel_straggler.secret import without_secrets
 
 _SQLITE = b"SQLite format 3\0"
 _TRACE_FOLDERS = frozenset({"torch-traces", "profiler-traces", "traces", "trace"})
@@ -78,7 +79,7 @@ class ScalingInputs:
             if not Path(path).exists():
                 what = "an address; name the collector's history, a file or a postgresql:// URL"
                 none = "there is no such file or folder"
-                self._note(f"{path}: {what if '://' in path else none}; skipped")
+                self._note(f"{without_secrets(path)}: {what if '://' in path else none}; skipped")
                 continue
             for file in files_below(path, self._note):
                 if is_of_store(file):
@@ -101,10 +102,8 @@ class ScalingInputs:
     def _guarded(self, name: str, act: Callable[[], object]) -> None:
         try:
             act()
-        except StragglerError as error:
-            self._note(f"{name}: skipped: {error}")
-        except (OSError, EOFError, zlib.error) as error:
-            self._note(f"{name}: skipped: {error}")
+        except (StragglerError, OSError, EOFError, zlib.error) as error:
+            self._note(f"{without_secrets(name)}: skipped: {error}")
 
     def _read(self, path: Path) -> None:
         with open_input(str(path)) as file:
