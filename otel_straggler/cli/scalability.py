@@ -15,14 +15,17 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_straggler.cli.text import printable, report_console
-from otel_straggler.errors import InputError, UnavailableError
+from otel_straggler.errors import ConfigError, InputError, UnavailableError
 from otel_straggler.recordings.trace_events import Progress as Report
 from otel_straggler.scalability.inputs import ScalingInputs
 from otel_straggler.scalability.output import projection_lines, report_csv, report_json, tables
 from otel_straggler.scalability.plots import save_plots
+from otel_straggler.scalability.runs import ScalingRun
 from otel_straggler.scalability.scaling import ScalingReport, scaling_report
 
-DEFAULT_PATH = "scalability-metrics"
+DEFAULT_PATHS = ("scalability-metrics", "mllogs/mlflow")
+"""Where itwinai writes."""
+_MAX_NAMED = 10
 
 
 @click.command()
@@ -50,18 +53,21 @@ def command(
     energy, computation and communication.
 
     PATHS are files or folders: OTLP (JSON lines or protobuf), a collector's history, tables of
-    sections, traces of torch.profiler, CSV files of itwinai; the default is scalability-metrics.
-    What is missing or wrong is noted and skipped. The exit code is 2 if nothing is left.
+    sections, traces of torch.profiler, CSV files and MLflow stores of itwinai; the default is
+    scalability-metrics and mllogs/mlflow. What is missing or wrong is noted and skipped. The exit
+    code is 2 if nothing is left.
     """
+    if json_file == csv_file == "-":
+        raise ConfigError.of(
+            "--csv", "-, as --json", "one of them on standard output", "Name a file for the other."
+        )
     inputs = ScalingInputs(print_note, shown_progress)
-    inputs.read(paths or [DEFAULT_PATH])
-    wanted = {name for name in run_names.split(",") if name}
-    runs = [run for run in inputs.runs() if not wanted or run.name in wanted]
-    for name in sorted(wanted - {run.name for run in runs}):
-        print_note(f"--run-names: there is no run {name}; skipped")
+    paths = paths or [path for path in DEFAULT_PATHS if Path(path).exists()] or DEFAULT_PATHS[:1]
+    inputs.read(paths)
+    runs = _wanted(inputs.runs(), run_names)
     if not runs:
         raise InputError.of(
-            ", ".join(paths or [DEFAULT_PATH]), "no run", "files of runs with steps or epochs",
+            ", ".join(paths), "no run", "files of runs with steps or epochs",
             "See docs/operate/scalability.md for what is read.",
         )  # fmt: skip
     report = scaling_report(runs)
@@ -74,6 +80,23 @@ def command(
         print_report(report)
     if plot_dir:
         _plot(report, plot_dir, plot_file_suffix)
+
+
+def _wanted(runs: list[ScalingRun], run_names: str) -> list[ScalingRun]:
+    """The named runs, with their repeats and trials; all without names."""
+    wanted = {name.strip() for name in run_names.split(",")} - {""}
+    if not wanted:
+        return runs
+    known = {run.name: {run.name, run.name.partition(" #")[0], run.name.partition("/")[0]}
+             for run in runs}  # fmt: skip
+    names = ", ".join(list(known)[:_MAX_NAMED]) + (", ..." if len(known) > _MAX_NAMED else "")
+    result = [run for run in runs if wanted & known[run.name]]
+    if runs and not result:
+        remedy = "Leave it out for all of them."
+        raise ConfigError.of("--run-names", run_names, f"one or more of: {names}", remedy)
+    for name in sorted(wanted.difference(*known.values())):
+        print_note(f"--run-names: there is no run {name}; there are: {names}")
+    return result
 
 
 def print_report(report: ScalingReport) -> None:

@@ -99,20 +99,23 @@ def command(
     FILE is a file, a directory with the files of one run, or - for standard input (the default).
     The exit code is 0 whether or not a straggler is found, 2 if FILE cannot be read or scored.
     """
-    settings = _settings(window_steps, threshold)
+    settings = score_settings(window_steps, threshold)
     chosen = None if form == "auto" else cast("Format", form)
     decoders, verdicts = configured(config)
     recording = read_input(file, decoders, chosen, columns)
     windows, scorer = score_recording(recording, settings, verdicts)
     report_what_is_left_out(recording, scorer, verdicts, file)
-    report = report_json(_runs(windows, recording, scorer))
+    report = report_json(run_reports(windows, recording, scorer))
     if as_json:
         click.echo(dump_report(report))
     else:
         _print(report)
 
 
-def _settings(window_steps: int | None, threshold: float) -> ScoreSettings:
+def score_settings(
+    window_steps: int | None = None, threshold: float = ScoreSettings().threshold
+) -> ScoreSettings:
+    """Of a recording: without limits; one window for all, unless it has ``window_steps``."""
     if not 0.0 < threshold <= 1.0:
         raise ConfigError.of(
             "--threshold", threshold, "a number above 0 and at most 1", "The default is 0.75."
@@ -193,7 +196,7 @@ def score_recording(
     return scorer.close_all(), scorer
 
 
-def _runs(
+def run_reports(
     windows: list[WindowScores], recording: Recording, scorer: Scorer
 ) -> dict[str, RunReport]:
     by_run: dict[str, list[Json]] = {}
@@ -215,14 +218,29 @@ def _print(report: Json) -> None:
     for number, (run_id, run) in enumerate(report["runs"].items()):
         if number:
             console.print()
-        newest, victims = without_victims(run, run["windows"][-1])
-        console.print(run_title(run_id, newest))
-        count = len(newest["ranks"])
-        console.print(ScoreTable(newest, count if count <= ALL_RANKS else WORST_RANKS))
-        run_verdicts = (*verdict_lines(run), *run_line(run))
-        scores = (*run_lines(run, newest), *victims, *windows_lines(run["windows"]))
-        for line in (*run_verdicts, *scores, *history_lines(run)):
-            console.print(line, soft_wrap=not console.is_terminal)
+        print_run(console, run_id, run)
+
+
+def print_run(console: Console, run_id: str, run: Json) -> None:
+    """The scores of the newest window, and what they mean."""
+    newest = run["windows"][-1]
+    console.print(run_title(run_id, newest))
+    count = len(newest["ranks"])
+    console.print(ScoreTable(without_victims(run, newest)[0],
+                             count if count <= ALL_RANKS else WORST_RANKS))  # fmt: skip
+    for line in sentences(run):
+        console.print(line, soft_wrap=not console.is_terminal)
+
+
+def sentences(run: Json) -> Iterator[Text]:
+    """Verdicts, and what the scores of the newest window say."""
+    newest, victims = without_victims(run, run["windows"][-1])
+    yield from verdict_lines(run)
+    yield from run_line(run)
+    yield from run_lines(run, newest)
+    yield from victims
+    yield from windows_lines(run["windows"])
+    yield from history_lines(run)
 
 
 # --- standard error ----------------------------------------------------------------------------

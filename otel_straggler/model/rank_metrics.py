@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -47,6 +48,21 @@ class Heartbeat:
     page: bool | None = None
     team: str = ""
     is_ending: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuUsage:
+    """What the sensors of a run's GPUs reported since its collector started; NaN is unknown.
+
+    Attributes:
+        utilization: 0 to 1, mean of all readings.
+        power_w: of all GPUs together; energy_wh: by their counters, else the integral of the power.
+    """
+
+    gpus: int = 0
+    utilization: float = math.nan
+    power_w: float = math.nan
+    energy_wh: float = math.nan
 
 
 @dataclass(frozen=True, slots=True)

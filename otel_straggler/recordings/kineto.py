@@ -1,4 +1,4 @@
-"""Traces of torch.profiler (Kineto, Chrome's JSON): one file per rank, to rows.
+"""Traces of torch.profiler (Kineto, Chrome's JSON), of one rank or several merged, to rows.
 
 A step is a ``ProfilerStep#N`` annotation. Its sections are the outermost annotations on the same
 thread; the rest of the step is one more, without what other threads spend there in collectives of
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
+from collections import Counter
 from pathlib import PurePath
 from typing import NoReturn
 
@@ -31,10 +32,11 @@ from otel_straggler.model.observation import (
     ObservationBatch,
     Section,
     kernel_class_of,
+    merge_batches,
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.recordings.columns import Note, TableRules
-from otel_straggler.recordings.trace_events import ON_CPU, Interval, KinetoTrace, read_trace
+from otel_straggler.recordings.trace_events import ON_CPU, Interval, KinetoTrace, read_traces
 
 REST = "rest of the step"
 COLLECTIVES = "collectives"
@@ -44,15 +46,21 @@ _HANDLER = re.compile(r"(.+)_\d+\.\d+\.pt\.trace\.json")
 
 
 def read_kineto(text: str, name: str, note: Note, rules: TableRules) -> ObservationBatch:
-    """Sections and kernels of all steps of one rank.
+    """Sections and kernels of all steps of the ranks in a file.
 
     Raises:
-        InputError: it is cut off, or its steps or its rank cannot be known.
+        InputError: it is cut off, or its steps or its ranks cannot be known.
 
     Cost: O(bytes) in time; about 100 bytes a kernel and annotation stay.
     """
-    trace = read_trace(text, name, rules.skipped)
-    return rows_of_trace(trace, name, note, rules)
+    traces = read_traces(text, name, rules.skipped)
+    if processes := [trace.process for trace in traces if trace.process]:
+        _fail(
+            name, f"steps of processes {', '.join(sorted(processes)[:4])}", "one rank in a file",
+            "Nothing separates the ranks of a merged trace: give a directory of one file per rank, "
+            "or name the processes: rank 0, rank 1, ...",
+        )  # fmt: skip
+    return merge_batches([rows_of_trace(trace, name, note, rules) for trace in traces])
 
 
 def rows_of_trace(trace: KinetoTrace, name: str, note: Note, rules: TableRules) -> ObservationBatch:
@@ -63,18 +71,22 @@ def rows_of_trace(trace: KinetoTrace, name: str, note: Note, rules: TableRules) 
             "Nothing else separates the steps: call prof.step() after every training step.",
         )  # fmt: skip
     source = _source(trace, name, rules)
-    main = next(iter(trace.steps.values())).thread
-    others = {str(step.thread[0]) for step in trace.steps.values() if step.thread[0] != main[0]}
-    if others:
-        pids = ", ".join(sorted({str(main[0]), *others})[:4])
-        _fail(
-            name, f"steps of processes {pids}", "one rank in a file",
-            "Nothing separates the ranks of a merged trace: give a directory of one file per rank.",
-        )  # fmt: skip
     builder = _Rows(trace, rules)
     if builder.outside:
         note(f"{name}: {builder.outside:,} kernels launched outside of the steps are left out")
     return builder.batch(source)
+
+
+def as_one_step(trace: KinetoTrace) -> None:
+    """Make all of a trace without steps its step 0, on the thread with most annotations."""
+    ends = [each.end for each in trace.annotations]
+    ends += [begin + length for _, begin, length, _ in trace.kernels]
+    if trace.steps or not ends:
+        return
+    begins = [*(each.begin for each in trace.annotations), *(each[1] for each in trace.kernels)]
+    threads = Counter(e.thread for e in trace.annotations if not e.name.startswith(ON_CPU))
+    main = threads.most_common(1)[0][0] if threads else (None, None)
+    trace.steps[0] = Interval(min(begins), max(ends), WHOLE, main)
 
 
 # --- who -----------------------------------------------------------------------------------------

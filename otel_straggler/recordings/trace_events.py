@@ -18,6 +18,10 @@ from otel_straggler.recordings.columns import NEGATIVE, NO_DURATION, ZERO
 
 _STEP = re.compile(r"ProfilerStep#(\d{1,15})")
 _RANK = re.compile(r"(?<![a-z])rank[-_. ]?(\d{1,9})(?!\d)", re.IGNORECASE)
+_FOLDER = re.compile(r"(?:rank|worker)[-_. ]?(\d{1,9})(?:\..*)?", re.IGNORECASE)
+"""Of one rank, as itwinai's ``worker_3``."""
+_LABEL = re.compile(r"(?<![a-z])(?:rank|tp)[-_. ]?(\d{1,9})(?![\d-])", re.IGNORECASE)
+"""What tools that merge traces put into the ids or names of processes."""
 _BLANKS = re.compile(r"[\s,]*")
 _DECODER = json.JSONDecoder(strict=False)
 _LARGEST_US = 4e15
@@ -52,6 +56,8 @@ class KinetoTrace:
         collectives: of the GPU; host_collectives: of the CPU's backends.
         names: every name once.
         is_whole: False if the file was cut off, and this is what came before.
+        labeled_rank: of a file with several ranks, by the label of its processes.
+        process: its id, in a file of several processes without such labels; else empty.
     """
 
     header: dict[str, Any] = field(default_factory=dict)
@@ -64,6 +70,8 @@ class KinetoTrace:
     host_collectives: list[Collective] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     is_whole: bool = True
+    labeled_rank: int | None = None
+    process: str = ""
     _classes: dict[str, bool] = field(default_factory=dict)
 
     @property
@@ -83,11 +91,35 @@ class KinetoTrace:
         return known
 
     def rank(self, name: str) -> int | None:
-        """As the trace has it, else as its file is named."""
+        """As the trace has it, else as its file is named, else as its folder is."""
+        if self.labeled_rank is not None or self.process:
+            return self.labeled_rank
         if (rank := self._information("rank")) is not None:
             return rank
-        named = _RANK.search(PurePath(name).name)
+        path = PurePath(name)
+        named = _RANK.search(path.name) or _FOLDER.fullmatch(path.name)
+        named = named or _FOLDER.fullmatch(path.parent.name)
         return int(named[1]) if named else None
+
+    def part(self) -> KinetoTrace:
+        """An empty trace of the same file."""
+        return KinetoTrace(header=self.header, names=self.names, _classes=self._classes)
+
+    def add(self, other: KinetoTrace, name: str) -> None:
+        """Add what another process of the same rank did.
+
+        Raises:
+            InputError: both have the same step.
+        """
+        if twice := self.steps.keys() & other.steps.keys():
+            _fail_twice(name, f"ProfilerStep#{min(twice)}")
+        self.steps |= other.steps
+        self.annotations += other.annotations
+        self.kernels += other.kernels
+        self.launches |= other.launches
+        self.operators += other.operators
+        self.collectives += other.collectives
+        self.host_collectives += other.host_collectives
 
 
 def _count(value: object) -> int | None:
@@ -95,15 +127,15 @@ def _count(value: object) -> int | None:
     return value if is_count else None  # type: ignore[return-value]
 
 
-def read_trace(
+def read_traces(
     text: str,
     name: str,
     skipped: Counter[str],
     *,
     cut_off: Callable[[InputError], None] | None = None,
     progress: Progress = lambda _: None,
-) -> KinetoTrace:
-    """Collect the events of a trace.
+) -> list[KinetoTrace]:
+    """Collect the events of a trace: one result for each rank in it, at least one.
 
     Args:
         skipped: counts events without a length, by reason.
@@ -111,26 +143,72 @@ def read_trace(
             result. None: it is raised.
 
     Raises:
-        InputError: it is no JSON, or the ranks of several processes are merged in it.
+        InputError: it is no JSON, or a step comes twice.
 
     Cost: O(characters) in time; about 100 bytes a kernel and annotation stay.
     """
-    trace = KinetoTrace()
+    whole = KinetoTrace()
+    parts: dict[str, KinetoTrace] = {}
+    labels: dict[str, str] = {}
     try:
         for number, (key, value, at) in enumerate(_items(text, name)):
             if key:
-                trace.header[key] = value
+                whole.header[key] = value
             elif isinstance(value, dict):
-                _add(trace, value, name, skipped)
+                process = str(value.get("pid"))
+                if (part := parts.get(process)) is None:
+                    part = parts[process] = whole.part()
+                _add(part, value, name, skipped)
+                if value.get("ph") == "M":
+                    labels[process] = f"{labels.get(process, '')} {_label(value)}"
             if not number % _PROGRESS_EVENTS:
                 progress(at / len(text))
     except _CutOffError as error:
         if cut_off is None:
             raise InputError(str(error)) from None
-        trace.is_whole = False
+        whole.is_whole = False
         cut_off(error)
     progress(1.0)
-    return trace
+    return _by_rank(whole, parts, labels, name)
+
+
+def _label(event: dict[str, Any]) -> str:
+    """The name that a process is given; empty for other metadata."""
+    arguments = event.get("args")
+    if event.get("name") not in ("process_name", "process_labels") or not isinstance(
+        arguments, dict
+    ):
+        return ""
+    return f"{arguments.get('name', '')} {arguments.get('labels', '')}"
+
+
+def _by_rank(
+    whole: KinetoTrace, parts: dict[str, KinetoTrace], labels: dict[str, str], name: str
+) -> list[KinetoTrace]:
+    """Processes put together by the rank in their ids, else in their names; without ranks all of
+    them, unless several have steps."""
+    ranks = {
+        process: label
+        for process in parts
+        if (label := _LABEL.search(process) or _LABEL.search(labels.get(process, "")))
+    }
+    keys = {process: int(label[1]) for process, label in ranks.items()}
+    if len(set(keys.values())) > 1:
+        result: dict[int, KinetoTrace] = {}
+        for process, rank in keys.items():
+            if rank not in result:
+                result[rank] = whole.part()
+                result[rank].labeled_rank, result[rank].is_whole = rank, whole.is_whole
+            result[rank].add(parts[process], name)
+        return [result[rank] for rank in sorted(result)]
+    stepping = [process for process, part in parts.items() if part.steps]
+    if len(stepping) > 1:
+        for process in stepping:
+            parts[process].process, parts[process].is_whole = process, whole.is_whole
+        return [parts[process] for process in stepping]
+    for part in parts.values():
+        whole.add(part, name)
+    return [whole]
 
 
 class _CutOffError(InputError):
@@ -227,10 +305,7 @@ def _add(trace: KinetoTrace, event: dict[str, Any], name: str, skipped: Counter[
         return
     number = int(step[1])
     if number in trace.steps and trace.steps[number].thread != thread:
-        _fail(
-            name, f"{title} in two threads or processes", "every step once",
-            "Nothing separates the ranks of a merged trace: give a directory of one file per rank.",
-        )  # fmt: skip
+        _fail_twice(name, title)
     trace.steps[number] = interval
 
 
@@ -267,6 +342,13 @@ def _number(value: object) -> float | None:
 
 def _fail(where: str, value: object, expected: str, remedy: str) -> NoReturn:
     raise InputError.of(where, value, expected, remedy) from None
+
+
+def _fail_twice(name: str, step: str) -> NoReturn:
+    _fail(
+        name, f"{step} in two threads or processes", "every step once",
+        "Nothing separates the ranks of a merged trace: give a directory of one file per rank.",
+    )  # fmt: skip
 
 
 def _fail_cut_off(where: str, value: object, expected: str) -> NoReturn:

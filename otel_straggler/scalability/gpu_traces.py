@@ -64,7 +64,7 @@ def rank_trace(trace: KinetoTrace, name: str) -> RankTrace:
     order = np.argsort(begin, kind="stable")
     begin, end, kind = begin[order] / 1e6, end[order] / 1e6, kind[order]
     return RankTrace(
-        name=name,
+        name=f"{name} (process {trace.process})" if trace.process else name,
         rank=trace.rank(name),
         world_size=trace.world_size,
         steps=len(starts),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import re
 import stat
 import zlib
 from collections import Counter
@@ -24,12 +25,21 @@ from otel_straggler.recordings.files import (
     sniff,
     unzipped,
 )
-from otel_straggler.recordings.trace_events import Progress, read_trace
+from otel_straggler.recordings.trace_events import KinetoTrace, Progress, read_traces
 from otel_straggler.scalability.gpu_traces import RankTrace, rank_trace, run_of_traces
 from otel_straggler.scalability.itwinai import OperatorTimes, is_itwinai, read_itwinai
+from otel_straggler.scalability.mlflow import (
+    MlflowRuns,
+    is_of_store,
+    is_run,
+    read_database,
+    read_run,
+    run_of_artifact,
+)
 from otel_straggler.scalability.recorded import RecordedRuns
 from otel_straggler.scalability.runs import Key, ScalingRun
 from otel_straggler.scalability.stored import stored_runs
+from otel_straggler.secret import without_secrets
 
 _SQLITE = b"SQLite format 3\0"
 _TRACE_FOLDERS = frozenset({"torch-traces", "profiler-traces", "traces", "trace"})
@@ -38,6 +48,7 @@ _TRACE_FOLDERS = frozenset({"torch-traces", "profiler-traces", "traces", "trace"
 _PLOTS = frozenset({".png", ".svg", ".pdf", ".jpg", ".eps"})
 """Ends of files in a folder that were made of a report, not for one."""
 _CHUNK_BYTES = 1 << 20
+_PROCESS = re.compile(r"[0-9]{1,9}")
 
 ShowProgress = Callable[[str], AbstractContextManager[Progress]]
 """Shows how much of a file has been read."""
@@ -55,6 +66,7 @@ class ScalingInputs:
         self._note, self._progress = note, progress
         self._runs: list[ScalingRun] = []
         self._operators = OperatorTimes()
+        self._mlflow = MlflowRuns()
         self._recorded = RecordedRuns()
         self._traces: dict[str, list[RankTrace]] = {}
 
@@ -65,14 +77,21 @@ class ScalingInputs:
                 self._guarded(path, lambda path=path: self._runs.extend(stored_runs(path)))  # type: ignore[misc]
                 continue
             if not Path(path).exists():
-                self._note(f"{path}: there is no such file or folder; skipped")
+                what = "an address; name the collector's history, a file or a postgresql:// URL"
+                none = "there is no such file or folder"
+                self._note(f"{without_secrets(path)}: {what if '://' in path else none}; skipped")
                 continue
             for file in files_below(path, self._note):
+                if is_of_store(file):
+                    if is_run(file):
+                        self._guarded(str(file.parent), lambda file=file: self._read_mlflow(file))  # type: ignore[misc]
+                    continue
                 self._guarded(str(file), lambda file=file: self._read(file))  # type: ignore[misc]
 
     def runs(self) -> list[ScalingRun]:
         """All that was read; what several sources know of a run is put together."""
-        each = [*self._runs, *self._operators.runs(), *self._recorded.runs()]
+        each = [*self._runs, *self._mlflow.runs(self._note), *self._recorded.runs()]
+        each += self._operators.runs(self._mlflow.names)
         each += filter(None, (run_of_traces(name, r) for name, r in self._traces.items()))
         joined: dict[tuple[str, Key], ScalingRun] = {}
         for run in each:
@@ -83,19 +102,24 @@ class ScalingInputs:
     def _guarded(self, name: str, act: Callable[[], object]) -> None:
         try:
             act()
-        except StragglerError as error:
-            self._note(f"{name}: skipped: {error}")
-        except (OSError, EOFError, zlib.error) as error:
-            self._note(f"{name}: skipped: {error}")
+        except (StragglerError, OSError, EOFError, zlib.error) as error:
+            self._note(f"{without_secrets(name)}: skipped: {error}")
 
     def _read(self, path: Path) -> None:
         with open_input(str(path)) as file:
             if file.read(len(_SQLITE)) == _SQLITE:
-                self._runs += stored_runs(str(path))
+                mlflow = read_database(path)
+                if mlflow is None:
+                    self._runs += stored_runs(str(path))
+                else:
+                    self._mlflow.add(mlflow)
                 return
             file.seek(0)
             with unzipped(file, str(path)) as plain:
                 self._read_plain(plain, path)
+
+    def _read_mlflow(self, meta: Path) -> None:
+        self._mlflow.add([read_run(meta.parent, self._note)])
 
     def _read_plain(self, plain: io.BufferedReader, path: Path) -> None:
         name = str(path)
@@ -106,12 +130,13 @@ class ScalingInputs:
             self._recorded.add_proto(plain, name)
         elif form == "kineto":
             with self._progress(name) as progress:
-                self._traces.setdefault(run_of_path(path), []).append(
-                    read_rank_trace(plain, name, self._note, progress)
-                )
+                traces = read_kineto_traces(plain, name, self._note, progress)
+            of_run = self._traces.setdefault(run_of_path(path), [])
+            of_run += (rank_trace(trace, name) for trace in traces)
         elif form == "csv" and is_itwinai(_header(plain)):
             text = io.TextIOWrapper(plain, "utf-8-sig", errors="replace", newline="")
-            self._runs += read_itwinai(text, name, self._note, self._operators)
+            run = run_of_artifact(path)
+            self._runs += read_itwinai(text, name, self._note, self._operators, run)
             text.detach()
         else:
             reader = RecordingReader(name, note=self._note)
@@ -124,10 +149,11 @@ def _header(plain: io.BufferedReader) -> list[str]:
     return next(csv.reader([line.decode("utf-8-sig", "replace")]), [])
 
 
-def read_rank_trace(
+def read_kineto_traces(
     plain: io.BufferedIOBase, name: str, note: Note, progress: Progress = lambda _: None
-) -> RankTrace:
-    """A trace of one rank, as far as it goes.
+) -> list[KinetoTrace]:
+    """The traces of the ranks in a file, as far as it goes. Processes that do not say which rank
+    they are get their process id for it, with a note.
 
     Raises:
         InputError: it is no trace, or too large.
@@ -142,8 +168,14 @@ def read_rank_trace(
     def cut_off(error: InputError) -> None:
         note(f"{name}: what comes before the place where it is cut off is used: {error}")
 
-    trace = read_trace(text, name, Counter(), cut_off=cut_off, progress=progress)
-    return rank_trace(trace, name)
+    traces = read_traces(text, name, Counter(), cut_off=cut_off, progress=progress)
+    unnamed = [trace for trace in traces if _PROCESS.fullmatch(trace.process)]
+    for trace in unnamed:
+        trace.labeled_rank = int(trace.process)
+    if unnamed:
+        named = ", ".join(trace.process for trace in unnamed[:4])
+        note(f"{name}: nothing says which rank processes {named} are: their ids stand for ranks")
+    return traces
 
 
 def _as_far_as_it_goes(plain: io.BufferedIOBase, name: str, note: Note) -> bytes:

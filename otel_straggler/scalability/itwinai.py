@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePath
 
 import numpy as np
@@ -33,19 +33,20 @@ class OperatorTimes:
     """Sums over the files of all ranks of a run: time in operators that compute, and in all."""
 
     def __init__(self) -> None:
-        self._sums: dict[tuple[str, int], list[float]] = {}
+        self._sums: dict[tuple[str, str, int], list[float]] = {}
 
-    def add(self, strategy: str, size: int, name: str, took: float) -> None:
-        sums = self._sums.setdefault((strategy, size), [0.0, 0.0])
+    def add(self, run: str, strategy: str, size: int, name: str, took: float) -> None:
+        sums = self._sums.setdefault((run, strategy, size), [0.0, 0.0])
         if not name.startswith(_STEP):
             sums[0] += took if _COMPUTES.match(name) else 0.0
             sums[1] += took
 
-    def runs(self) -> Iterator[ScalingRun]:
-        for (strategy, size), (computing, total) in self._sums.items():
+    def runs(self, names: Mapping[str, str]) -> Iterator[ScalingRun]:
+        """One for each strategy and size of a run, whose names are by its id."""
+        for (run, strategy, size), (computing, total) in self._sums.items():
             share = computing / total if total > 0.0 else math.nan
             yield ScalingRun(
-                name=f"{strategy}_{size}",
+                name=names.get(run) or f"{strategy}_{size}",
                 strategy=strategy,
                 size=size,
                 unit=GPUS,
@@ -60,10 +61,10 @@ def is_itwinai(header: Iterable[str]) -> bool:
 
 
 def read_itwinai(
-    lines: Iterable[str], name: str, note: Note, operators: OperatorTimes
+    lines: Iterable[str], name: str, note: Note, operators: OperatorTimes, run: str = ""
 ) -> list[ScalingRun]:
-    """Runs of one file; sums of operators go into ``operators``. Rows without the numbers that they
-    need are left out with a note."""
+    """Runs of one file; sums of operators go into ``operators``, as those of ``run``. Rows without
+    the numbers that they need are left out with a note."""
     rows = csv.DictReader(lines)
     columns = set(rows.fieldnames or ())
     skipped = [0]
@@ -84,7 +85,8 @@ def read_itwinai(
 
         def add(row: _Row) -> None:
             took = _number(row["self_cuda_time_total"])
-            operators.add(_text(row["strategy"]), _size(row["num_gpus"]), row["name"], took)
+            strategy, size = _text(row["strategy"]), _size(row["num_gpus"])
+            operators.add(run, strategy, size, row["name"], took)
 
         read(add)
     if skipped[0]:

@@ -14,6 +14,8 @@ from otel_straggler.scalability.scaling import ScalingPoint, ScalingReport, Stat
 
 Json = dict[str, Any]
 VERSION = 1
+_NOT_FASTER = 0.98
+"""Of the best speedup: below it, more ranks are slower than fewer."""
 _STATISTICS = (
     *("epoch_s", "step_s", "samples_per_s", "tokens_per_s", "speedup"),
     *("utilization", "power_w", "energy_wh", "computation"),
@@ -137,6 +139,22 @@ def projection_lines(report: ScalingReport) -> Iterator[str]:
         yield (
             f"{strategy}: at {each.size} {unit} the {what} would be {texts[0]}{sure}; "
             f"serial part {each.serial:.1%} by Amdahl's law{unsure}"
+        )
+        yield from _slower_than_fewer(report, strategy, unit)
+
+
+def _slower_than_fewer(report: ScalingReport, strategy: str, unit: str) -> Iterator[str]:
+    """The law knows no slowdown by more ranks: said where one was measured."""
+    points = [
+        point
+        for point in report.points
+        if (point.key.strategy, point.key.unit) == (strategy, unit) and point.speedup.is_known
+    ]
+    last, best = points[-1], max(points, key=lambda point: point.speedup.mean)
+    if last.speedup.mean < _NOT_FASTER * best.speedup.mean:
+        yield (
+            f"{strategy}: {last.key.size} {unit} are slower than {best.key.size} by their "
+            f"{last.basis}, which the law cannot explain: find out why before you add more"
         )
 
 

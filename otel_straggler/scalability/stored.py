@@ -1,4 +1,4 @@
-"""Runs from the history of a collector: the time of their steps."""
+"""Runs from the history of a collector: the time of their steps, and what their GPUs used."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import math
 import numpy as np
 
 from otel_straggler.collector.history.reader import HistoryReader, RunEntry, WindowEntry
+from otel_straggler.collector.views.run_summary import read_summary
+from otel_straggler.errors import InputError
+from otel_straggler.model.rank_metrics import GpuUsage
 from otel_straggler.scalability.gpu_traces import strategy_of
 from otel_straggler.scalability.runs import ScalingRun
 
@@ -24,19 +27,40 @@ def stored_runs(path: str) -> list[ScalingRun]:
             if windows:
                 newest = reader.window(windows[-1].id)
                 size = max(windows[-1].ranks, newest.world_size if newest else 0)
-                result.append(_run(run, windows, size))
+                result.append(_run(run, windows, size, _usages(reader, run.run_id)))
         return result
 
 
-def _run(run: RunEntry, windows: list[WindowEntry], size: int) -> ScalingRun:
+def _usages(reader: HistoryReader, run_id: str) -> list[GpuUsage]:
+    """Of the groups with sensors."""
+    usages = []
+    for group in reader.summaries(run_id):
+        value = reader.summary(run_id, group)
+        try:
+            view = None if value is None else read_summary(value, where=f"summary {run_id}")
+        except InputError:  # of another version
+            continue
+        if view is not None and view.gpus is not None:
+            usages.append(view.gpus)
+    return usages
+
+
+def _run(
+    run: RunEntry, windows: list[WindowEntry], size: int, usages: list[GpuUsage]
+) -> ScalingRun:
     steps_s = [
         (each.end_ns - each.start_ns) / 1e9 / (each.last_step - each.first_step + 1)
         for each in windows
         if each.first_step is not None and each.last_step is not None
     ]
+    gpus = sum(each.gpus for each in usages)
+    utilization = sum(each.utilization * each.gpus for each in usages)
     return ScalingRun(
         name=run.run_id,
         strategy=strategy_of(run.job or run.run_id, size),
         size=size,
         step_s=float(np.median(steps_s)) if steps_s else math.nan,
+        utilization=utilization / gpus if gpus else math.nan,
+        power_w=sum(each.power_w for each in usages) if usages else math.nan,
+        energy_wh=sum(each.energy_wh for each in usages) if usages else math.nan,
     )

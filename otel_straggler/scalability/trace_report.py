@@ -1,39 +1,100 @@
-"""The ranks of a profiled job side by side: where their time goes, and who comes late."""
+"""The ranks of a profiled job side by side: where their time goes, who comes late, and which
+kernels take longer."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from otel_straggler.detect.scores.formulas import relative_scores
+from otel_straggler.detect.scores.kernels import RowKernels
+from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.scalability.arrivals import Arrivals, find_arrivals
 from otel_straggler.scalability.gpu_traces import RankTrace
 
 VERSION = 1
+MAX_KERNELS = 20
 _EXPLAINS = 0.5
 """Part of the lateness that a longer time must explain to be called its reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelScore:
+    """A kernel on the rank that loses most time in it.
+
+    Attributes:
+        score: median of the fastest rank / median of this one, 0 to 1.
+        median_s, fastest_s: of one execution; total_s: of all executions on this rank.
+        share: of the time of all compute kernels of this rank.
+    """
+
+    name: str
+    rank: int
+    score: float
+    median_s: float
+    fastest_s: float
+    total_s: float
+    share: float
+
+    @property
+    def lost_s(self) -> float:
+        return self.total_s * (1.0 - self.score)
 
 
 @dataclass(frozen=True, slots=True)
 class TraceReport:
     """``ranks``: in order, one trace each; ``answer``: the verdict as sentences, the first one for
-    all."""
+    all; ``kernels``: those in which a rank loses most time, the largest loss first."""
 
     ranks: tuple[RankTrace, ...]
     arrivals: Arrivals | None
     answer: tuple[str, ...]
+    kernels: tuple[KernelScore, ...] = ()
 
 
-def trace_report(traces: Sequence[RankTrace]) -> TraceReport:
-    """Compare traces of different ranks; those without a rank are compared with nobody."""
+def kernel_scores(rows: ObservationBatch) -> tuple[KernelScore, ...]:
+    """Score compute kernels by their names, against the fastest rank. Cost: O(rows)."""
+    sources = rows.sources
+    kernels = RowKernels(rows, np.arange(len(sources)), len(sources)).of(None)
+    if kernels is None or len(sources) < 2:
+        return ()
+    median_s, total_s = kernels.times.median_s, kernels.times.total_s
+    score = relative_scores(median_s, np.zeros(len(sources), np.int64))
+    of_rank_s = total_s.sum(axis=1)
+    lost_s = np.where(np.isnan(score), 0.0, total_s * (1.0 - score))
+    worst = lost_s.argmax(axis=0)
+    result = []
+    for k in np.argsort(-lost_s.max(axis=0), kind="stable")[:MAX_KERNELS].tolist():
+        r = int(worst[k])
+        if lost_s[r, k] <= 0.0:
+            break
+        result.append(
+            KernelScore(
+                name=kernels.names[k],
+                rank=sources[r].rank,
+                score=float(score[r, k]),
+                median_s=float(median_s[r, k]),
+                fastest_s=float(median_s[r, k] * score[r, k]),
+                total_s=float(total_s[r, k]),
+                share=float(total_s[r, k] / of_rank_s[r]),
+            )
+        )
+    return tuple(result)
+
+
+def trace_report(traces: Sequence[RankTrace], rows: ObservationBatch | None = None) -> TraceReport:
+    """Compare traces of different ranks, with their rows where these are known; traces without a
+    rank are compared with nobody."""
     ranks = tuple(sorted(traces, key=lambda each: (each.rank is None, each.rank or 0, each.name)))
     spans_s = [each.shares.span_s for each in ranks if each.shares is not None]
     collectives = {each.rank: each.collectives for each in ranks if each.rank is not None}
     arrivals = find_arrivals(collectives, max(spans_s, default=0.0))
-    return TraceReport(ranks, arrivals, tuple(_answer(ranks, arrivals)))
+    kernels = () if rows is None or not len(rows) else kernel_scores(rows)
+    return TraceReport(ranks, arrivals, tuple(_answer(ranks, arrivals)), kernels)
 
 
 def _answer(ranks: Sequence[RankTrace], arrivals: Arrivals | None) -> list[str]:
@@ -111,6 +172,7 @@ def report_json(report: TraceReport) -> dict[str, Any]:
         "threshold_s": arrivals.threshold_s if arrivals else None,
         "end_spread_s": arrivals.end_spread_s if arrivals else None,
         "ranks": [rank_row(each, arrivals) for each in report.ranks],
+        "kernels": [asdict(each) for each in report.kernels],
     }
 
 

@@ -286,3 +286,27 @@ def test_a_timeout_of_an_earlier_attempt_is_not_taken() -> None:
     report(store, power(1.0, source(attempt=1)))
     report(store, timed_out(12.0, attempt=0))
     assert store.world("run", "").passthrough.numbers[0].timed_out() is None
+
+
+def test_what_gpus_used_is_summed_over_their_readings() -> None:
+    """By the counter of energy where there is one, else by the power; never over silence."""
+    store = RunStore()
+    totals = store.world_of(source()).passthrough.gpus
+    assert totals.usage() is None
+
+    def of(metric: semconv.Metric, value: float, rank: int) -> PassthroughMetric:
+        return PassthroughMetric(source(rank), metric, (f"GPU-{rank}", "gpu"), value)
+
+    for second, energy_j in ((0, 7_200.0), (10, 10_800.0), (20, 0.0), (30, 3_600.0)):
+        report(
+            store,
+            of(semconv.HW_ENERGY, energy_j, 0), of(semconv.HW_POWER, 360.0, 0),
+            of(semconv.HW_POWER, 360.0, 1), of(semconv.HW_GPU_UTILIZATION, second / 30, 0),
+            now_s=NOW_S + second,
+        )  # fmt: skip
+    report(store, of(semconv.HW_POWER, 360.0, 1), now_s=NOW_S + 30 + KEPT_S + 1.0)
+    usage = totals.usage()
+    assert usage is not None
+    assert (usage.gpus, usage.power_w) == (2, 720.0)
+    assert usage.utilization == pytest.approx(0.5)
+    assert usage.energy_wh == pytest.approx(2.0 + 3.0)

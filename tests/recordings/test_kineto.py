@@ -181,7 +181,28 @@ def test_a_trace_of_several_processes_is_refused() -> None:
     other = event("user_annotation", "ProfilerStep#2", STEP_US, STEP_US, pid=8)
     for added in (same, other):
         message = refusal(document | {"traceEvents": [*document["traceEvents"], added]})
-        assert "give a directory of one file per rank." in message
+        assert "give a directory of one file per rank, or name the processes" in message
+
+
+@pytest.mark.parametrize("where", ["id", "name"])
+def test_a_trace_of_several_ranks_is_read_where_its_processes_name_them(where: str) -> None:
+    """As tools that merge traces do: in the id of each process, or in its name."""
+    merged: list[Json] = []
+    for rank in (0, 1):
+        label = f"[Rank {rank}] 7" if where == "id" else 100 + rank
+        gpu = f"[Rank {rank}] 0" if where == "id" else 200 + rank
+        events = trace(rank, slow=1.0 + rank)["traceEvents"]
+        merged += [{**each, "pid": gpu if each["pid"] == 0 else label} for each in events]
+        if where == "name":
+            for process in (label, gpu):
+                merged.append({"ph": "M", "name": "process_name", "pid": process,
+                               "args": {"name": f"python, rank {rank}"}})  # fmt: skip
+    batch = read({"distributedInfo": {"rank": 0, "world_size": 2}, "traceEvents": merged}).batch
+    assert [source.rank for source in batch.sources] == [0, 1]
+    kernels = batch.take(np.flatnonzero(batch.kernel != NO_KERNEL))
+    gemm = np.array([kernel.name == "gemm" for kernel in kernels.kernels])[kernels.kernel]
+    took = [kernels.duration_s[gemm & (kernels.source == code)] for code in (0, 1)]
+    assert [np.unique(each).tolist() for each in took] == [[1e-4], [2e-4]]
 
 
 @pytest.mark.parametrize("cut", [300, 1_000, -1])

@@ -104,7 +104,26 @@ def test_only_named_runs_are_compared(call: Call, metrics: Path) -> None:
     assert code == 0
     assert "1.712" in out
     assert "deepspeed" not in out
-    assert "there is no run nobody; skipped" in err
+    assert "there is no run nobody; there are: deepspeed_1, deepspeed_2, " in err
+
+
+def test_options_that_leave_nothing_to_say_are_refused(call: Call, metrics: Path) -> None:
+    """With the names that there are."""
+    code, out, err = call("--run-names", "nobody")
+    assert (code, out) == (2, "")
+    assert "--run-names: got 'nobody'; expected one or more of: deepspeed_1, " in err
+    code, out, err = call("--json", "-", "--csv", "-")
+    assert (code, out) == (2, "")
+    assert "--csv: got '-, as --json'; expected one of them on standard output" in err
+
+
+def test_an_address_is_never_shown_with_its_password(call: Call) -> None:
+    """Neither that of a database that does not answer, nor any other."""
+    for address in ("postgresql://me:hush@127.0.0.1:1/x", "http://me:hush@127.0.0.1:1/"):
+        code, out, err = call(address)
+        assert code == 2
+        assert "127.0.0.1:1" in err
+        assert "hush" not in out + err
 
 
 def test_without_any_run_it_says_what_it_reads(call: Call) -> None:

@@ -6,15 +6,20 @@ import gzip
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from google.protobuf.json_format import MessageToJson
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from otel_straggler import semconv
-from otel_straggler.collector.history.history import History
+from otel_straggler.collector.history.history import History, Summary
+from otel_straggler.collector.views.run_summary import summary_value
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
+from otel_straggler.model.rank_metrics import GpuUsage
 from otel_straggler.scalability.inputs import ScalingInputs
 from otel_straggler.scalability.runs import GPUS, NODES, RANKS, ScalingRun
 from otel_straggler.semconv import Metric
@@ -193,6 +198,29 @@ def test_a_history_gives_the_time_of_steps(tmp_path: Path, read: Read) -> None:
     assert [runs[f"run-{n}"].key for n in (2, 4)] == [("resnet", RANKS, n) for n in (2, 4)]
     assert runs["run-2"].step_s == pytest.approx(0.2, rel=0.1)
     assert runs["run-4"].step_s == pytest.approx(0.1, rel=0.1)
+
+
+def test_a_history_gives_what_the_gpus_of_a_run_used(tmp_path: Path, read: Read) -> None:
+    """From its summary, of all groups; where there were no sensors it is unknown."""
+    history = History(tmp_path / "history.db", wall_s=lambda: 1_790_000_000.0)
+    history.open()
+    scorer = Scorer(ScoreSettings(window_steps=5))
+    for run_id in ("with", "without"):
+        scorer.observe(training(run_id, 2, 0.2), 0)
+    history.put(windows=scorer.close_all())
+    summaries = []
+    for group, part in (("", 0.6), ("critic", 0.2)):
+        usage = GpuUsage(gpus=2, utilization=part, power_w=100.0, energy_wh=1.5)
+        view = WorldView(run_id="with", group=group, now_s=1.0, gpus=usage)
+        make = partial(summary_value, view)
+        summaries.append(Summary(run_id="with", job="resnet", group=group, make=make))
+    history.put(summaries=summaries)
+    history.close()
+    runs = read(tmp_path / "history.db")
+    run = runs["with"]
+    assert (run.power_w, run.energy_wh) == (200.0, 3.0)
+    assert run.utilization == pytest.approx(0.4)
+    assert np.isnan(runs["without"].energy_wh)
 
 
 def test_traces_of_the_ranks_of_a_run_are_put_together(tmp_path: Path, read: Read) -> None:

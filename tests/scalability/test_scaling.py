@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from otel_straggler.scalability.energy import counter_wh, probed_wh, sampled_wh
+from otel_straggler.scalability.output import projection_lines
 from otel_straggler.scalability.projection import project
 from otel_straggler.scalability.runs import Key, ScalingRun
 from otel_straggler.scalability.scaling import EPOCH, SAMPLES, STEP, ScalingPoint, scaling_report
@@ -160,3 +161,10 @@ def test_more_than_linear_speedup_is_projected_as_linear() -> None:
     slower = project([1, 2], [1.0, 2.0])
     assert slower is not None
     assert slower.serial == 1.0
+
+
+def test_a_projection_says_where_more_ranks_were_slower() -> None:
+    """Amdahl's law has no term for it."""
+    lines = list(projection_lines(scaling_report([run(1, 8.0), run(2, 5.0), run(4, 6.0)])))
+    assert lines[1].startswith("ddp: 4 ranks are slower than 2 by their epoch time")
+    assert len(list(projection_lines(scaling_report([run(1, 8.0), run(2, 5.0)])))) == 1

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_straggler.model.observation import kernel_class_of
-from otel_straggler.recordings.trace_events import read_trace
+from otel_straggler.recordings.trace_events import read_traces
 from otel_straggler.scalability.gpu_traces import rank_trace
-from otel_straggler.scalability.inputs import read_rank_trace
+from otel_straggler.scalability.inputs import read_kineto_traces
 from otel_straggler.scalability.timeline import COMMUNICATION, COMPUTE, MEMORY, Union, time_shares
 
 from ..recordings.shared_data import shared
@@ -74,7 +74,8 @@ def test_published_traces_have_their_known_shares(
 
     path = shared("kineto_two_ranks") / f"sampled_rank-{rank}.json.gz"
     with gzip.open(path) as file:
-        trace = read_rank_trace(file, str(path), pytest.fail)
+        (each,) = read_kineto_traces(file, str(path), pytest.fail)
+    trace = rank_trace(each, str(path))
     assert (trace.rank, trace.world_size, trace.on_gpu) == (rank, 128, True)
     assert trace.shares is not None
     shares = [
@@ -119,7 +120,7 @@ def test_a_trace_without_a_gpu_is_of_the_hosts_operators() -> None:
         {"ph": "X", "cat": "cpu_op", "name": "c10d::allreduce_", "ts": 60, "dur": 5, "pid": 1},
         {"ph": "X", "cat": "user_annotation", "name": "gloo:all_reduce", "ts": 50, "dur": 50},
     ]
-    shares = rank_trace(read_trace(trace_text(events, rank=0), "t", Counter()), "t").shares
+    shares = rank_trace(read_traces(trace_text(events, rank=0), "t", Counter())[0], "t").shares
     assert shares is not None
     assert (shares.compute, shares.exposed_communication) == (
         pytest.approx(0.6),
@@ -130,7 +131,7 @@ def test_a_trace_without_a_gpu_is_of_the_hosts_operators() -> None:
 def test_the_last_of_several_steps_is_left_out() -> None:
     """What it launched may not have ended; a single step is all there is."""
     events = [*step(1, 0, 100), *step(2, 100, 100), kernel("gemm", 10, 50), kernel("gemm", 110, 90)]
-    both = rank_trace(read_trace(trace_text(events), "t", Counter()), "t")
+    both = rank_trace(read_traces(trace_text(events), "t", Counter())[0], "t")
     assert (both.steps, both.step_s, len(both.begin_s)) == (1, pytest.approx(1e-4), 1)
-    only = rank_trace(read_trace(trace_text(events[:1] + events[2:3]), "t", Counter()), "t")
+    only = rank_trace(read_traces(trace_text(events[:1] + events[2:3]), "t", Counter())[0], "t")
     assert (only.steps, len(only.begin_s)) == (1, 1)

@@ -163,3 +163,179 @@ def test_without_any_trace_it_says_how_to_write_one(call: Call, tmp_path: Path) 
     code, _, err = call(tmp_path / "nowhere")
     assert code == 2
     assert "no such file or folder" in err
+
+
+def test_sections_and_kernels_are_scored_with_the_sentences_of_a_recorded_run(
+    call: Call, tmp_path: Path
+) -> None:
+    """Those of ``score`` and of a live run."""
+    write_job(tmp_path / "job", {5: 0.5})
+    code, out, err = call(tmp_path / "job")
+    assert code == 0
+    assert "rank 5: its GPU kernels take 1.5" in out
+    assert re.search(
+        r"rank 5: kernel gemm takes 1\.5\dx the fastest rank \(1\d\.\d ms against", out
+    )
+    assert "suspect: rank 5 takes 1." in out
+    assert "only large slowdowns can show" in err
+    _, out, _ = call(tmp_path / "job", "--json")
+    report = json.loads(out)
+    (window,) = report["scores"]["windows"]
+    assert [s["rank"] for s in window["stragglers"]] == [5]
+    (kernel_score,) = report["kernels"]
+    assert (kernel_score["name"], kernel_score["rank"]) == ("gemm", 5)
+    assert kernel_score["score"] == pytest.approx(1 / 1.5, rel=0.05)
+
+
+def test_score_and_trace_agree(
+    call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To the last digit, as both read the same rows."""
+    write_job(tmp_path / "job", {1: 0.4})
+    _, out, _ = call(tmp_path / "job", "--json")
+    assert main(["score", str(tmp_path / "job"), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"].values()
+    assert json.loads(out)["scores"] == run
+
+
+def merge(folder: Path, path: Path, label: Callable[[int, object], object]) -> None:
+    """All traces of a folder in one, with other process ids."""
+    events: list[dict[str, object]] = []
+    for rank, file in enumerate(sorted(folder.iterdir())):
+        document = json.loads(gzip.decompress(file.read_bytes()))
+        events += [{**e, "pid": label(rank, e["pid"])} for e in document["traceEvents"]]
+    path.write_text(json.dumps({"distributedInfo": {"rank": 0}, "traceEvents": events}))
+
+
+def test_a_merged_trace_gives_the_same_as_one_file_per_rank(call: Call, tmp_path: Path) -> None:
+    """The processes of the host and the GPU are labeled."""
+    write_job(tmp_path / "job", {1: 0.4, 6: 0.3})
+    merge(tmp_path / "job", tmp_path / "merged.json", lambda rank, pid: f"rank{rank} {pid}")
+    _, out, _ = call(tmp_path / "job", "--json")
+    _, merged, err = call(tmp_path / "merged.json", "--json")
+    both = json.loads(out), json.loads(merged)
+    assert both[0]["late_ranks"] == both[1]["late_ranks"] == [1, 6]
+    assert both[0]["kernels"] == both[1]["kernels"]
+    rows = [[{k: v for k, v in row.items() if k != "file"} for row in b["ranks"]] for b in both]
+    assert rows[0] == rows[1]
+    assert "nothing says" not in err
+
+
+def test_processes_without_a_label_are_named_by_their_ids(call: Call, tmp_path: Path) -> None:
+    """With a note; here of the host alone, which gloo's annotations make comparable."""
+    events = []
+    for process, late in ((41, 0.0), (42, 0.0), (43, 3_000.0), (44, 0.0)):
+        for number in range(6):
+            begin = number * 10_000.0
+            events += step(number, begin, 9_000.0)
+            at = begin + 2_000.0 + late + 10.0 * process
+            events.append({"ph": "X", "cat": "user_annotation", "name": "gloo:all_reduce",
+                           "ts": at, "dur": begin + 8_000.0 - at, "pid": 1, "tid": 2})  # fmt: skip
+            events.append({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": begin,
+                           "dur": at - begin, "pid": 1, "tid": 1})  # fmt: skip
+        for event in events:
+            event["pid"] = process if event["pid"] == 1 else event["pid"]
+    (tmp_path / "merged.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    code, out, err = call(tmp_path / "merged.json")
+    assert code == 0
+    assert "nothing says which rank processes 41, 42, 43, 44 are: their ids stand for ranks" in err
+    assert "Rank 43 is late" in out
+
+
+def test_a_trace_without_steps_is_scored_as_one(call: Call, tmp_path: Path) -> None:
+    """A profiler without a schedule writes no ProfilerStep."""
+    for rank, factor in enumerate((1.0, 1.0, 2.0)):
+        events = [kernel("gemm", 100.0 * n, 30.0 * factor) for n in range(9)]
+        (tmp_path / f"rank{rank}.json").write_text(trace_text(events, rank, 3))
+    code, out, err = call(tmp_path)
+    assert code == 0
+    assert "rank 2: kernel gemm takes 2.00x the fastest rank (60.0 us against 30.0 us)" in out
+    assert "skipped" not in err
+
+
+def test_a_folder_may_name_the_rank(call: Call, tmp_path: Path) -> None:
+    """As itwinai and some launchers lay traces out."""
+    for rank in (0, 1):
+        folder = tmp_path / ("worker_0" if rank == 0 else "rank1")
+        folder.mkdir()
+        (folder / "trace.json").write_text(trace_text([kernel("gemm", 0, 9)]))
+    _, out, _ = call(tmp_path, "--json")
+    assert [each["rank"] for each in json.loads(out)["ranks"]] == [0, 1]
+
+
+# --- damage --------------------------------------------------------------------------------------
+
+_ODD = [None, float("nan"), float("inf"), -1, -1e300, 1e300, 0, 2**70, "", "x", "9", [], {}, True]
+
+
+def damaged(rng: np.random.Generator, folder: Path) -> None:
+    """A job of two small traces of which one has odd values, bytes, or is cut off."""
+    folder.mkdir()
+    for rank in (0, 1):
+        events = [
+            *step(1, 0, 900), *step(2, 900, 900),
+            *(kernel("gemm", 100.0 * n, 30.0 + rank, correlation=n) for n in range(9)),
+            *(kernel(ALL_REDUCE, 100.0 * n + 50, 40.0, Seq=n) for n in range(9)),
+        ]  # fmt: skip
+        document = json.loads(trace_text(events, rank, 2))
+        for _ in range(rank * int(rng.integers(0, 9))):
+            _spoil(rng, document)
+        content = json.dumps(document).encode()
+        if rank and rng.random() < 0.4:
+            content = content[: int(rng.integers(0, len(content)))]
+        if rank and rng.random() < 0.3:
+            content = gzip.compress(content)[: int(rng.integers(1, 600))]
+        if rank and rng.random() < 0.4 and content:
+            changed = bytearray(content)
+            for at in rng.integers(0, len(content), 5).tolist():
+                changed[at] = int(rng.integers(0, 256))
+            content = bytes(changed)
+        (folder / f"{rank}.json").write_bytes(content)
+
+
+def _spoil(rng: np.random.Generator, document: dict[str, object]) -> None:
+    """Replace, repeat or remove one thing."""
+    events = document["traceEvents"]
+    odd = _ODD[int(rng.integers(len(_ODD)))]
+    kind = int(rng.integers(5))
+    if kind == 0 or not isinstance(events, list) or not events:
+        document[str(rng.choice(["traceEvents", "distributedInfo", "schemaVersion"]))] = odd
+        return
+    at = int(rng.integers(len(events)))
+    event = events[at]
+    if kind == 1:
+        events[at] = odd
+    elif kind == 2:
+        events.insert(0, event)
+    elif isinstance(event, dict) and event:
+        target = event
+        if kind == 3 and isinstance(event.get("args"), dict) and event["args"]:
+            target = event["args"]
+        target[str(rng.choice(list(target)))] = odd
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_a_trace_holds_there_is_an_answer(call: Call, tmp_path: Path, seed: int) -> None:
+    """No traceback, and a page and JSON that can be read."""
+    damaged(np.random.default_rng(seed), tmp_path / "job")
+    page = tmp_path / "trace.html"
+    code, out, err = call(tmp_path / "job", "--html", page, "--json")
+    assert code == 0, err
+    assert json.loads(out)["answer"][0].endswith((".", "?"))
+    assert page.read_text().endswith("</body></html>\n")
+    code, out, err = call(tmp_path / "job" / "1.json")
+    assert code in (0, 2)
+    assert (out if code == 0 else err).strip()
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "content", ["null", "3", '"a"', "{}", "[]", "[1, 2]", "{", "", " ", "\x00"]
+)
+def test_a_file_that_is_no_trace_gets_a_sentence(call: Call, tmp_path: Path, content: str) -> None:
+    """With the name of the file, and what to write instead."""
+    (tmp_path / "rank0.json").write_text(content)
+    code, out, err = call(tmp_path)
+    assert (code, out) == (2, "")
+    assert "rank0.json: " in err
+    assert "tensorboard_trace_handler" in err

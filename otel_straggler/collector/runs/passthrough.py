@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -13,7 +14,7 @@ from otel_straggler import semconv
 from otel_straggler.detect.verdicts.hardware import HardwareReading
 from otel_straggler.model.observation import Kernel, ObservationBatch
 from otel_straggler.model.rank import Source
-from otel_straggler.model.rank_metrics import PassthroughMetric
+from otel_straggler.model.rank_metrics import GpuUsage, PassthroughMetric
 from otel_straggler.semconv import OTHER_KERNEL, Metric
 
 KEPT_S: Final = 120.0
@@ -24,10 +25,12 @@ _MAX_OF_A_RANK: Final = 100
 _MAX_KERNELS: Final = 200
 _MIN_APART_S: Final = 1.0
 """Between two values that say how fast a total grows."""
-_BYTES_PER_VALUE, _BYTES_PER_KERNEL = 300, 1_000
+_BYTES_PER_VALUE, _BYTES_PER_KERNEL, _BYTES_PER_SENSOR = 300, 1_000, 200
+_J_PER_WH: Final = 3_600.0
 _APART_S: Final = 5.0
 """Without steps, checkpoints that end so close to each other are one."""
 _HARDWARE: Final = frozenset(semconv.HARDWARE_METRICS)
+_USAGE: Final = frozenset({semconv.HW_GPU_UTILIZATION, semconv.HW_POWER, semconv.HW_ENERGY})
 _GOODPUT: Final = frozenset(semconv.GOODPUT_METRICS)
 _LAUNCH: Final = frozenset(semconv.LAUNCH_METRICS)
 _OF_NODE: Final = _LAUNCH | {semconv.RANK_TIMED_OUT}
@@ -149,17 +152,69 @@ class RankKernels:
 
 
 @dataclass(slots=True)
+class GpuTotals:
+    """Running totals of the sensors of all GPUs; about 200 bytes for each sensor of a GPU."""
+
+    _last: dict[tuple[Metric, str], tuple[float, float]] = field(default_factory=dict)
+    _gpus: set[str] = field(default_factory=set)
+    _sums: dict[Metric, float] = field(default_factory=dict)
+    _readings: Counter[Metric] = field(default_factory=Counter)
+    _joules: float = math.nan
+
+    @property
+    def nbytes(self) -> int:
+        return _BYTES_PER_SENSOR * len(self._last)
+
+    def add(self, metric: Metric, gpu: str, value: float, now_s: float) -> None:
+        """A reading. A counter of energy that falls has begun again at zero; power counts where
+        there is no counter, but not over a gap in which the sensor was silent."""
+        before = self._last.get((metric, gpu))
+        self._last[metric, gpu] = value, now_s
+        self._gpus.add(gpu)
+        self._readings[metric] += 1
+        self._sums[metric] = self._sums.get(metric, 0.0) + value
+        if before is None:
+            return
+        if metric is semconv.HW_ENERGY:
+            self._use(value - before[0] if value >= before[0] else value)
+        elif metric is semconv.HW_POWER and (semconv.HW_ENERGY, gpu) not in self._last:
+            took_s = now_s - before[1]
+            if took_s <= KEPT_S:
+                self._use(took_s * (value + before[0]) / 2.0)
+
+    def _use(self, joules: float) -> None:
+        self._joules = joules if math.isnan(self._joules) else self._joules + joules
+
+    def usage(self) -> GpuUsage | None:
+        """None without a reading. Cost: O(1)."""
+        if not self._gpus:
+            return None
+        return GpuUsage(
+            gpus=len(self._gpus),
+            utilization=self._mean(semconv.HW_GPU_UTILIZATION),
+            power_w=self._mean(semconv.HW_POWER) * len(self._gpus),
+            energy_wh=self._joules / _J_PER_WH,
+        )
+
+    def _mean(self, metric: Metric) -> float:
+        readings = self._readings[metric]
+        return self._sums[metric] / readings if readings else math.nan
+
+
+@dataclass(slots=True)
 class Passthrough:
     """Of one world. One thread owns it; time is an argument.
 
     Attributes:
         numbers, kernels: by rank.
+        gpus: of all ranks.
         checkpoint_s: end of the newest checkpoint (seconds since 1970) on the rank that reported it
             first: one mark on a page, not one per rank. None if there was none.
     """
 
     numbers: dict[int, RankNumbers] = field(default_factory=dict)
     kernels: dict[int, RankKernels] = field(default_factory=dict)
+    gpus: GpuTotals = field(default_factory=GpuTotals)
     checkpoint_s: float | None = None
     _checkpoint: tuple[int, int] = (-1, -1)
 
@@ -168,7 +223,7 @@ class Passthrough:
         """Memory, roughly. Cost: O(ranks)."""
         n_values = sum(len(each.values) for each in self.numbers.values())
         n_kernels = sum(len(each.totals) for each in self.kernels.values())
-        return _BYTES_PER_VALUE * n_values + _BYTES_PER_KERNEL * n_kernels
+        return _BYTES_PER_VALUE * n_values + _BYTES_PER_KERNEL * n_kernels + self.gpus.nbytes
 
     def observe_number(self, number: PassthroughMetric, now_s: float) -> None:
         """Keep the newest value of every series of the newest attempt."""
@@ -182,6 +237,8 @@ class Passthrough:
         series = number.metric, number.values
         if series in known.values or len(known.values) < _MAX_OF_A_RANK:
             known.keep(series, number.value, now_s)
+            if number.metric in _USAGE:
+                self.gpus.add(number.metric, number.values[0], number.value, now_s)
 
     def kernels_of(self, source: Source) -> RankKernels | None:
         """The kernels of a source; None for an older attempt. A new process counts from 0."""

@@ -223,6 +223,11 @@ class Publisher:
             mode=self._mode,
             takes_commands=self._takes_commands,
             profiles=run.profiles.pairs,
+            gpus={
+                group: usage
+                for group, world in run.worlds.items()
+                if (usage := world.passthrough.gpus.usage()) is not None
+            },
         )
         content = view.content()
         if content != shown.content:

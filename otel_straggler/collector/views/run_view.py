@@ -23,6 +23,7 @@ from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.model.alert import Alert, Maintenance, Mode
 from otel_straggler.model.observation import NO_STEP, Floats, Section
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import GpuUsage
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, hang_subject
 from otel_straggler.semconv import STEP_SPAN, Outcome
@@ -79,6 +80,7 @@ class RunView:
         maintenance: in force, of any node.
         takes_commands: the collector passes commands on to ranks.
         profiles: of slow ranks next to those of their peers, oldest first.
+        gpus: what their sensors reported, of groups with sensors.
     """
 
     run_id: str
@@ -99,6 +101,7 @@ class RunView:
     mode: Mode = "observe"
     takes_commands: bool = False
     profiles: tuple[ProfilePair, ...] = ()
+    gpus: Mapping[str, GpuUsage] = field(default_factory=dict)
     _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -208,6 +211,7 @@ class RunView:
             takes_commands=self.takes_commands,
             profiles=self.profiles_of(group),
             clock_s=self._clock_s(ranks),
+            gpus=self.gpus.get(group),
         )
 
     def _shown_s(self, at_s: float | None) -> float | None:

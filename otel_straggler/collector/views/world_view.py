@@ -19,6 +19,7 @@ from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.alert import Maintenance, Mode
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_metrics import GpuUsage
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict, WorldSummary
 from otel_straggler.semconv import Outcome
@@ -153,6 +154,7 @@ class WorldView:
         profiles: of slow ranks next to those of their peers, oldest first.
         clock_s: offset of the collector's clock from the foremost clock of the senders, to which
             times of windows and verdicts refer; 0 where small or unknown.
+        gpus: what their sensors reported; None without sensors.
     """
 
     run_id: str
@@ -180,6 +182,7 @@ class WorldView:
     profiles: tuple[ProfilePair, ...] = ()
     awaited: Awaited | None = None
     clock_s: float = 0.0
+    gpus: GpuUsage | None = None
 
     @cached_property
     def world(self) -> WorldSummary | None:
