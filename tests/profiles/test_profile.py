@@ -96,7 +96,7 @@ def test_names_never_collide(tmp_path: Path) -> None:
 
 
 def test_the_defaults_write_stacks_too_and_traces_for_tensorboard_if_asked(tmp_path: Path) -> None:
-    """All that seed profilers record: shapes, memory, stacks, flops, modules."""
+    """Everything that torch.profiler can record: shapes, memory, stacks, flops, modules."""
     with ots.profile(tmp_path, tensorboard=True):
         train(3)
     stem = "my-run.attempt0.rank3.steps1-1"
