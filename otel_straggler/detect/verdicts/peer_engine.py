@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -77,6 +78,7 @@ class PeerVerdictEngine:
         rank_costs, host_costs = tracks.newest_costs
         minimum = self._min_effects(world, tracks.resolution.min_effects(rank_costs.columns_s))
         hosts_min = _nan_min(world.hosts.gather(minimum.T)).T
+        own_late_s = self._own_late(tracks.late_s)
         ranks, hosts = (
             CostedFindings(
                 track,
@@ -84,12 +86,13 @@ class PeerVerdictEngine:
                 costs,
                 world.sections,
                 self._settings.min_share,
+                was_named=self._were_named(rows),
                 only_known=self._timed is not None,
                 late_s=late_s,
             )
-            for track, minimum, costs, late_s in (
-                (tracks.ranks, minimum, rank_costs, self._own_late(tracks.late_s)),
-                (tracks.hosts, hosts_min, host_costs, None),
+            for track, minimum, costs, rows, late_s in (
+                (tracks.ranks, minimum, rank_costs, world.row_of_rank, own_late_s),
+                (tracks.hosts, hosts_min, host_costs, world.row_of_host, None),
             )
         )
         self._is_known = tracks.ranks.is_known
@@ -120,6 +123,12 @@ class PeerVerdictEngine:
     def _own_late(self, late_s: Floats | None) -> Floats | None:
         """Of own work; waiting is nobody's loss."""
         return None if late_s is None else np.where(self._local, late_s, 0.0)
+
+    def _were_named(self, rows: Mapping[str, int]) -> Bools:
+        """Of ranks or hosts by their rows: whether each was ever confirmed."""
+        result = np.zeros(len(rows), bool)
+        result[[rows[name] for name in self._log.named_subjects() if name in rows]] = True
+        return result
 
     def held(self, world: World) -> tuple[Bools, Bools]:
         """(R,) ranks and (H,) hosts in trouble, which do not update their references."""
