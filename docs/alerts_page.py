@@ -101,6 +101,9 @@ The Alertmanager example inhibits:
 missing data; while `StragglerRunForgotten` fires: `StragglerRunHung`;
 - for the same run and node, while `StragglerHostSlow` fires: alerts on slow ranks there (a \
 warning never inhibits a critical alert);
+- for the same run, while `StragglerRankStraggling` or `StragglerHostSlow` fires: \
+`StragglerScoreLow` and `StragglerRankDegraded`, also on other ranks, which wait for the slow one \
+inside their sections;
 - for the same collector, while `StragglerCollectorDown` fires: silent runs and missing data, \
 never a hung run.
 

@@ -1,6 +1,6 @@
 """Whether injected faults are found: who, where, why, how soon, and who else is named.
 
-    python -m benchmarks.faults [--real N] [--simulated N] [--json FILE]
+    python -m benchmarks.faults [--real N] [--simulated N] [--in-turn N] [--json FILE]
     python -m benchmarks.faults --render
 
 Real: gloo ranks on CPU inject into themselves what ``OTEL_STRAGGLER_INJECT`` says, one fault in a
@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs = [*simulated.draw(args.simulated, args.seed)]
         runs += simulated.healthy(args.simulated // 10, args.seed)
         result["simulated"] = _measured(lambda: simulated.run_all(runs, args.processes), args)
-    if turns := simulated.in_turn(args.simulated // 20, args.seed):
+    n_turns = args.simulated // 20 if args.in_turn is None else args.in_turn
+    if turns := simulated.in_turn(n_turns, args.seed):
         result["in_turn"] = _measured(lambda: simulated.run_all(turns, args.processes), args)
     if args.json == "-":
         print(json.dumps(result))
@@ -73,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.faults")
     parser.add_argument("--real", type=int, default=20, help="faults in trainings; 0: none")
     parser.add_argument("--simulated", type=int, default=200, help="faults in simulated fleets")
+    parser.add_argument("--in-turn", type=int, help="fleets with two; one in 20 of --simulated")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--at-once", type=int, default=4, help="trainings")
     parser.add_argument("--processes", type=int, default=2, help="for simulated fleets")

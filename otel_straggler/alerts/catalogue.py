@@ -79,13 +79,14 @@ INHIBITIONS: Final = (
         "StragglerHostSlow",
         (
             "StragglerRankStraggling",
-            "StragglerScoreLow",
             "StragglerGpuSlow",
-            "StragglerRankDegraded",
         ),
         _NODE,
         "not_graver",
     ),
+    # Low scores of other ranks are then of sections in which they wait for the slow one.
+    Inhibition("StragglerRankStraggling", ("StragglerScoreLow", "StragglerRankDegraded"), _RUN),
+    Inhibition("StragglerHostSlow", ("StragglerScoreLow", "StragglerRankDegraded"), _RUN),
     Inhibition("StragglerRankStraggling", ("StragglerRankStraggling",), _RANK, "milder"),
     Inhibition("StragglerHostSlow", ("StragglerHostSlow",), _NODE_OF_GROUP, "milder"),
     Inhibition("StragglerRunForgotten", ("StragglerRunHung",), _RUN),

@@ -65,6 +65,14 @@ def test_a_slow_host_stands_for_its_ranks_only() -> None:
     assert uninhibited((there, elsewhere), (host, there, elsewhere)) == (elsewhere,)
 
 
+def test_a_slow_rank_or_host_stands_for_low_scores_of_the_whole_run() -> None:
+    """The others wait for it, in sections of their own; scores of another run or group do not."""
+    low = tuple(alert(name, rank="7", node="n2") for name in ("ScoreLow", "RankDegraded"))
+    elsewhere = (alert("ScoreLow", run_id="s"), alert("RankDegraded", group="critic"))
+    for named in (alert("RankStraggling", rank="1", node="n1"), alert("HostSlow", node="n1")):
+        assert uninhibited((*low, *elsewhere), (named, *low, *elsewhere)) == elsewhere
+
+
 def test_what_does_not_call_never_silences_what_does() -> None:
     """A slow host of little weight leaves a rank of great weight; a grave verdict stands for its
     milder self."""
@@ -78,7 +86,10 @@ def test_what_does_not_call_never_silences_what_does() -> None:
 
 def test_no_alert_silences_itself() -> None:
     """Neither directly nor in a ring; but by severity."""
-    over = {rule.source: set(rule.targets) for rule in INHIBITIONS if rule.covered != "milder"}
+    over: dict[str, set[str]] = {}
+    for rule in INHIBITIONS:
+        if rule.covered != "milder":
+            over.setdefault(rule.source, set()).update(rule.targets)
     for source, targets in over.items():
         assert source not in targets
         for target in targets:

@@ -102,6 +102,8 @@ class HangDetector:
     _reached: tuple[int, int] | None = None
     _restored: tuple[int, int] | None = None
     _hung_since_s: float = math.nan
+    _progress_s: float = -math.inf
+    _resumed_s: float = -math.inf
     _ended_at_s: float = -math.inf
     _state: RunState = "starting"
     _since_s: float = float("nan")
@@ -144,6 +146,7 @@ class HangDetector:
             self._attempt, self._ranks, self._ended_at_s = attempt, {}, -math.inf
         timeout_s = self._timeouts_of(heartbeats, now_s)
         states = rank_states(heartbeats, timeout_s, self.settings)
+        self._excuse_outdated(heartbeats, states, timeout_s, now_s)
         state = self._settle(heartbeats, states, now_s)
         since_s = np.array(
             [
@@ -208,6 +211,20 @@ class HangDetector:
             # The run ends just now, and nobody can say yet how.
             states[(states == LOST) | (states == STUCK)] = LATE
         return state
+
+    def _excuse_outdated(
+        self, heartbeats: HeartbeatTable, states: Codes, timeout_s: Floats, now_s: float
+    ) -> None:
+        """When a hang is over, one rank reports its progress first. The newest heartbeats of the
+        others are of before, so these are late, not stuck, until they send the next one. Where some
+        ranks never stopped, their progress says nothing about those that are stuck."""
+        is_stuck = states == STUCK
+        progress_s = _progress_s(heartbeats, now_s)
+        stood_still_s = progress_s - self._progress_s
+        if self._state in HANGS and stood_still_s > timeout_s[is_stuck].min(initial=math.inf):
+            self._resumed_s = progress_s
+        self._progress_s = max(self._progress_s, progress_s)
+        states[is_stuck & (now_s - heartbeats.silent_s < self._resumed_s)] = LATE
 
     def _await_replaced(self, heartbeats: HeartbeatTable, states: Codes) -> None:
         """A restart within an attempt brings new processes one by one: a rank that fell silent

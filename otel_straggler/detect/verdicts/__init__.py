@@ -10,7 +10,8 @@ peers and its lateness, (T, R, C); whether a slow rank would show;
 peers' spread or the own past, by the noise measured at 5, 20, and 100 steps, and verified CUSUM;
 stalls that no median shows;
 5. ``candidates``: a candidate per rank or host, with section and cause, unless ranks take turns;
-6. ``peer_engine`` ``log`` ``sentences``: ranks or their host; states; notifications; text;
+6. ``peer_engine`` ``drafts`` ``log`` ``sentences``: ranks or their host; what a verdict states;
+states; notifications; text;
 7. ``run_engine``: what no peer shows: all are slower, or some, or the link;
 8. ``structure`` ``pipeline`` ``imbalance`` ``summary``: how work is spread, and what that costs.
 

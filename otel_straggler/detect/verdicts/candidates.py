@@ -98,6 +98,7 @@ class CostedFindings:
         minimum: (R, C) an excess below it never counts.
         min_share: nor one that costs less than this part of the step.
         only_known: a row without recent times keeps its verdict.
+        was_named: (R,) whether a row has had a verdict of its own, now or before.
         late_s: (R, S) mean seconds beyond the peers; None: from the excesses.
     """
 
@@ -109,10 +110,12 @@ class CostedFindings:
         sections: list[Section],
         min_share: float,
         *,
+        was_named: Bools,
         only_known: bool = False,
         late_s: Floats | None = None,
     ) -> None:
         self.track = track
+        self._was_named = was_named
         self._late_s = late_s
         self.costs = costs
         self.findings = track.evaluate(minimum)
@@ -204,7 +207,9 @@ class CostedFindings:
         return usual_s < PREFETCHED * float(self.costs.step_s[one.row])
 
     def _is_turn(self, one: Candidate, times: float, min_run: int = MIN_RUN) -> bool:
-        return self.track.takes_turns(one.row, one.column, one.effect, one.since, times, min_run)
+        return self.track.takes_turns(
+            one.row, one.column, one.effect, one.since, times, self._was_named, min_run
+        )
 
     def _is_news(self, one: Candidate) -> bool:
         """Whether it lasts, and did not happen for long before; or has lasted for all that is

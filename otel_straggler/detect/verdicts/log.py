@@ -49,6 +49,10 @@ class VerdictLog:
             if verdict.scope == scope and verdict.state not in WELL
         ]
 
+    def named_subjects(self) -> list[str]:
+        """Subjects that were ever confirmed."""
+        return [name for name, state in self._subjects.items() if state.confirmed_at_ns]
+
     def latest(self) -> list[Verdict]:
         """The newest verdict of every subject."""
         return [self._changes[at] for at in self._newest.values()]

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from otel_straggler.detect.scores.medians import Groups, median_of_rows
+from otel_straggler.detect.scores.medians import Groups
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.candidates import (
     NEWEST_STEPS,
     Candidate,
     CostedFindings,
-    against_the_others,
-    gpu_seconds_per_hour,
     late,
     spiking,
 )
-from otel_straggler.detect.verdicts.clocks import ClockedBlock
-from otel_straggler.detect.verdicts.equal_work import extra_work, tokens_of_peers
+from otel_straggler.detect.verdicts.drafts import SMALL_GROUP, Drafts
 from otel_straggler.detect.verdicts.excess import Excesses
-from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog, would_page
+from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Tracks
 from otel_straggler.detect.verdicts.significance import min_z
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict
-from otel_straggler.semconv import DEFAULT_ROLE
 
-SMALL_GROUP = 5
 SMALL_GROUP_SLOWDOWN = 1.10
-SMALL_GROUP_CONFIDENCE = 0.8
-INFERRED_CONFIDENCE = 0.6
 HALF_OF_HOST = 0.5
 """A host is slow if more of its ranks are; its ranks wait for it to be if half of the others are.
 """
@@ -42,8 +36,6 @@ MIN_LASTING = 1.045
 """A device that was always slower is called slow from 4.5 % on: healthy ones differ by 1 %."""
 ALONE = 2.0
 """A rank on a slow host is named if it is so many times as slow as its host."""
-MAX_STAGES = 16
-"""A pipeline that nobody reported has at most so many stages."""
 ALWAYS = 0.5
 """Who is the last in so many steps is compared by its usual step."""
 SAME, SHARED_STEPS, SHARED_PART = 10, 60, 1 / 32
@@ -70,13 +62,13 @@ class PeerVerdictEngine:
         local: Bools,
     ) -> list[Verdict]:
         """Changes of state from the newest block, with (T, R) tokens and (S,) local sections."""
-        self._world, self._steps, self._now = world, tracks.numbers, now
-        self._tokens, self._local = tokens, local
-        self._excess, self._shared, self._timed = excess, excess.shared, excess.timed
+        self._world, self._now, self._local = world, now, local
+        self._shared, self._timed = excess.shared, excess.timed
         assert tracks.newest_costs is not None
         rank_costs, host_costs = tracks.newest_costs
         minimum = self._min_effects(world, tracks.resolution.min_effects(rank_costs.columns_s))
         hosts_min = _nan_min(world.hosts.gather(minimum.T)).T
+        own_late_s = self._own_late(tracks.late_s)
         ranks, hosts = (
             CostedFindings(
                 track,
@@ -84,12 +76,13 @@ class PeerVerdictEngine:
                 costs,
                 world.sections,
                 self._settings.min_share,
+                was_named=self._were_named(rows),
                 only_known=self._timed is not None,
                 late_s=late_s,
             )
-            for track, minimum, costs, late_s in (
-                (tracks.ranks, minimum, rank_costs, self._own_late(tracks.late_s)),
-                (tracks.hosts, hosts_min, host_costs, None),
+            for track, minimum, costs, rows, late_s in (
+                (tracks.ranks, minimum, rank_costs, world.row_of_rank, own_late_s),
+                (tracks.hosts, hosts_min, host_costs, world.row_of_host, None),
             )
         )
         self._is_known = tracks.ranks.is_known
@@ -103,6 +96,17 @@ class PeerVerdictEngine:
         result = [one for one in ranks.candidates() if self._is_last(one, comes_late, ranks)]
         self._slow = np.isin(world.hosts.code, list(slow_hosts))
         self._slow[[one.row for one in result]] = True
+        self._drafts = Drafts(
+            settings=self._settings,
+            world=world,
+            excess=excess,
+            ranks=ranks,
+            arrivals=tracks.arrivals,
+            steps=tracks.numbers,
+            slow=self._slow,
+            tokens=tokens,
+            local=local,
+        )
         self._onsets = {one.row: one.since for one in result if one.since > 0}
         changes = [self._record_host(one, hosts, ranks) for one in slow_hosts.values()]
         taken = {world.host_subjects[row] for row in slow_hosts}
@@ -120,6 +124,12 @@ class PeerVerdictEngine:
     def _own_late(self, late_s: Floats | None) -> Floats | None:
         """Of own work; waiting is nobody's loss."""
         return None if late_s is None else np.where(self._local, late_s, 0.0)
+
+    def _were_named(self, rows: Mapping[str, int]) -> Bools:
+        """Of ranks or hosts by their rows: whether each was ever confirmed."""
+        result = np.zeros(len(rows), bool)
+        result[[rows[name] for name in self._log.named_subjects() if name in rows]] = True
+        return result
 
     def held(self, world: World) -> tuple[Bools, Bools]:
         """(R,) ranks and (H,) hosts in trouble, which do not update their references."""
@@ -167,7 +177,7 @@ class PeerVerdictEngine:
     ) -> Verdict | None:
         node = str(self._world.hosts.keys[one.row])
         members = _members(self._world.hosts, one.row)
-        draft = self._draft(one, self._world.host_subjects[one.row], members, ranks)
+        draft = self._drafts.draft(one, self._world.host_subjects[one.row], members)
         is_sure_host = one.row != self._world.doubtful_host
         draft = replace(
             draft,
@@ -189,15 +199,6 @@ class PeerVerdictEngine:
             confirmable=is_sure_host and self._is_proven(one),
             work=hosts.work_of(one.row),
         )
-
-    def _peers(self, members: Ints) -> Bools:
-        """(R,) peers of a rank, or of a host's first rank; of a host on other hosts, if any."""
-        code = self._world.peers.code
-        same: Bools = code == code[members[0]]
-        same[members[0]] = False
-        elsewhere = same.copy()
-        elsewhere[members] = False
-        return elsewhere if elsewhere.any() else same
 
     # --- ranks ---------------------------------------------------------------------------------
 
@@ -224,7 +225,8 @@ class PeerVerdictEngine:
             return None
         if named is None and not is_active and self._may_be_host(one, ranks):
             return None
-        draft = self._with_extra_work(self._draft(one, subject, np.array([one.row]), ranks), one)
+        draft = self._drafts.draft(one, subject, np.array([one.row]))
+        draft = self._drafts.with_extra_work(draft, one)
         agrees = self._others_wait(one, ranks)
         if self._is_one_of_a_group(one, ranks):
             agrees = False
@@ -306,7 +308,7 @@ class PeerVerdictEngine:
         return result
 
     def _is_followed(self, row: int, ranks: CostedFindings) -> bool:
-        peers = self._peers(np.array([row]))
+        peers = self._world.peers_of(np.array([row]))
         return self._meetings.is_followed(row, peers, float(ranks.costs.step_s[row]))
 
     def _is_one_of_a_group(self, one: Candidate, ranks: CostedFindings) -> bool:
@@ -365,122 +367,12 @@ class PeerVerdictEngine:
         group = int(self._world.peers.code[rank])
         return self._timed is not None and self._timed.shows(verdict.evidence, group)
 
-    def _draft(self, one: Candidate, subject: str, members: Ints, ranks: CostedFindings) -> Verdict:
-        """A verdict without its state; ``members`` is the rank, or the ranks of the host."""
-        world, row, recent = self._world, int(members[0]), ranks.findings.recent
-        group, peers = world.peers.code == world.peers.code[row], self._peers(members)
-        min_peers = self._settings.min_peers
-        one, others = against_the_others(one, recent, group, peers, self._slow, min_peers)
-        source = world.sources[row]
-        n_peers = _n_known(recent[:, one.column], others)
-        step_s = float(median_of_rows(ranks.costs.step_s[:, None])[0])
-        share = one.lost_s / step_s if step_s > 0.0 else 0.0
-        n_ranks = max(world.expected, world.n_ranks)
-        draft = Verdict(
-            run_id=source.run_id,
-            group=source.group,
-            attempt=source.attempt,
-            subject_id=subject,
-            scope="rank",
-            rank=source.rank,
-            node=source.node,
-            role="" if source.role == DEFAULT_ROLE else source.role,
-            section="" if one.section is None else one.section.name,
-            cause=one.cause,
-            state="suspect",
-            slowdown=math.exp(one.effect),
-            since_step=self._since(one),
-            confidence=self._confidence(one, n_peers),
-            began=one.began,
-            gpu_seconds_lost_per_hour=gpu_seconds_per_hour(one.lost_s, step_s, n_ranks),
-            loss_share=share,
-            n_peers=n_peers,
-            own_s=one.own_s,
-            peers_s=one.peers_s,
-            is_inferred=world.is_inferred,
-            on_gpu=source.reports_gpu,
-            detail=self._details(one, row, int((peers & self._slow & ~others).sum())),
-        )
-        if self._timed is not None:
-            draft = self._by_clock(draft, one, int(world.peers.code[row]), self._timed)
-        is_chore = one.cause == "unknown"
-        pages = would_page(draft, self._settings) and not (is_chore or self._may_be_role(one))
-        return replace(draft, pages=pages)
-
-    def _may_be_role(self, one: Candidate) -> bool:
-        """Whether it was always slow as far as is known, nobody reported the layout, and so many as
-        are slow can be a stage with more work. Ranks that never wait for each other are no
-        pipeline."""
-        is_born = one.began == "born" or (one.began == "unknown" and one.since <= NEWEST_STEPS)
-        if self._world.is_reported or not is_born or not np.isfinite(self._excess.waited_s).any():
-            return False
-        return MAX_STAGES * int(self._slow.sum()) >= self._world.n_ranks
-
-    def _with_extra_work(self, draft: Verdict, one: Candidate) -> Verdict:
-        """No cause where the time lies in a section that its peers do not run."""
-        if one.section is not None or one.is_late:
-            return draft
-        result = extra_work(self._excess, self._world, self._local, one.row, one.lost_s)
-        return replace(draft, cause="unknown", evidence="host", detail=result) if result else draft
-
-    def _details(self, one: Candidate, row: int, n_alike: int) -> str:
-        also = f"like {n_alike:,} more of its peers" if n_alike else ""
-        role = "or its work is another: no rank reported its role (set_topology)"
-        lateness = self._arrivals.lateness(row) if one.is_late else None
-        parts = (
-            self._of_work(row),
-            str(lateness or ""),
-            str(one.stalling or ""),
-            also,
-            role if self._may_be_role(one) and not (one.stalling or one.is_late) else "",
-        )
-        return ", ".join(filter(None, parts))
-
-    def _of_work(self, row: int) -> str:
-        times = tokens_of_peers(self._tokens, self._world.peers, row)
-        if not times > 1.0:
-            return ""
-        return f"beyond what {times:.2f}x as many tokens as theirs explain"
-
-    def _by_clock(self, draft: Verdict, one: Candidate, group: int, timed: ClockedBlock) -> Verdict:
-        """With the basis of the times; no GPU is called slow without times if others have some."""
-        if one.is_late:
-            tells = timed.tells_waiting[self._world.peers.members[group, 0]]
-            return replace(draft, evidence=timed.evidence_of_waiting(group) if tells else "host")
-        section = one.section or one.heaviest
-        if section is None:
-            return draft
-        column = self._world.sections.index(section)
-        draft = replace(draft, evidence=timed.evidence_of(group, column))
-        is_unseen = draft.cause == "slow_gpu" and draft.evidence in ("host", "collective")
-        return replace(draft, cause="slow_host") if is_unseen and timed.has_gpu(group) else draft
-
-    def _since(self, one: Candidate) -> int | None:
-        if len(self._steps) == 0 or one.since < 0:
-            return None
-        return self._steps[one.since - 1]
-
-    def _confidence(self, one: Candidate, n_peers: int) -> float:
-        z = max(one.z, 0.0)
-        confidence = z / (z + self._settings.min_z)
-        if n_peers + 1 < SMALL_GROUP:
-            confidence = min(confidence, SMALL_GROUP_CONFIDENCE)
-        if self._world.is_inferred:
-            confidence = min(confidence, INFERRED_CONFIDENCE)
-        coverage = self._world.n_ranks / max(self._world.expected, self._world.n_ranks, 1)
-        return round(confidence * min(1.0, coverage), 3)
-
 
 def _is_its_nature(one: Candidate) -> bool:
     """Whether it was always like this, over all its steps, by too little to be called slow."""
     if one.began != "born":
         return False
     return one.normal < math.log(MIN_LASTING) and one.effect - one.normal < one.floor
-
-
-def _n_known(recent: Floats, of: Bools) -> int:
-    """Ranks with recent times; all, if none has: a longer window compares them then."""
-    return int(np.isfinite(recent[of]).sum()) or int(of.sum())
 
 
 def _members(groups: Groups, code: int) -> Ints:

@@ -291,10 +291,17 @@ class Track:
         return math.log(self._settings.min_slowdown)
 
     def takes_turns(
-        self, row: int, column: int, effect: float, since: int, times: float, min_run: int = MIN_RUN
+        self,
+        row: int,
+        column: int,
+        effect: float,
+        since: int,
+        times: float,
+        was_named: Bools,
+        min_run: int = MIN_RUN,
     ) -> bool:
         """See :func:`.takes_turns`, over the newest 400 steps. ``since``: observed step at which it
-        began; below 1: unknown."""
+        began; below 1: unknown. ``was_named``: (R,), as of :class:`.BlockHistory`."""
         n = min(self.blocks, len(self._block_ring))
         order = [(self.blocks - n + i) % len(self._block_ring) for i in range(n)]
         usable = self._reference_blocks[:, column] >= MIN_REFERENCE
@@ -304,6 +311,7 @@ class Track:
             error=math.sqrt(float(self.noise.variance[0, column])),
             highest=float(self._max_block[column]),
             is_full=n == len(self._block_ring),
+            was_named=was_named,
         )
         lasted = (self.steps - since) // self._settings.block_steps if since > 0 else 0
         return takes_turns(history, row, effect, lasted, times, min_run)

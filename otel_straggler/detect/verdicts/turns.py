@@ -20,6 +20,9 @@ Blocks = npt.NDArray[np.float32]
 MIN_TURNS, MIN_RUN, MIN_SIGMAS = 0.01, 2, 2.5
 """Ranks take turns if this part of the others, one at least, were slow for so many blocks, by so
 many standard errors of a block."""
+MAX_FAULTS = 0.01
+"""Others that were slow and named for it had a fault that ended, if they are so few: this part of
+the ranks, or one. More take turns."""
 ALIKE = 0.35
 """... and by this part of the excess in question."""
 JUMP_SIGMAS, JUMP_PART = 4.5, 0.4
@@ -47,6 +50,7 @@ class BlockHistory:
         normal: (R,) what each always had; 0 if unknown.
         error: standard error of a block.
         is_full: there were more blocks before.
+        was_named: (R,) whether it has had a verdict of its own, now or before.
     """
 
     blocks: Blocks
@@ -54,6 +58,7 @@ class BlockHistory:
     error: float
     highest: float
     is_full: bool
+    was_named: Bools
 
 
 def takes_turns(
@@ -63,7 +68,8 @@ def takes_turns(
 
     They did not take turns if this rank has been slow for more than ``times`` as long as any other
     was, and for many times as long as a rank usually stays where it jumped up to. Ranks that still
-    are slow do not count: they may share a fault. Cost: O(T R).
+    are slow do not count: they may share a fault; nor does one that was named and has recovered.
+    Cost: O(T R).
 
     Args:
         effect: its log excess; others were slow by a good part of it.
@@ -72,8 +78,6 @@ def takes_turns(
         min_run: blocks of a turn.
     """
     is_strict = math.isinf(times)
-    if not is_strict and _merely_jumped(history, row, effect):
-        return True
     normal = np.maximum(history.normal, 0.0)  # a faster rank was not slow when it was as its peers
     normal[row] = 0.0
     level = ALIKE * effect if is_strict else max(ALIKE * effect, MIN_SIGMAS * history.error)
@@ -81,23 +85,30 @@ def takes_turns(
     longest, own = _ended_runs(high), max(lasted, _newest_run(high[:, row]))
     longest[row] = 0
     n_ranks = int(np.isfinite(history.blocks).any(axis=0).sum())
+    others = np.arange(len(longest)) != row
+    recovered = others & history.was_named & (longest >= min_run)
+    if not is_strict and recovered.sum() <= max(1.0, MAX_FAULTS * n_ranks):
+        others &= ~recovered
+    if not is_strict and _merely_jumped(history, row, effect, others):
+        return True
+    longest = longest[others]
     if not (longest >= min_run).sum() >= max(1.0, MIN_TURNS * n_ranks):
         return False
     return own <= times * int(longest.max())
 
 
-def _merely_jumped(history: BlockHistory, row: int, effect: float) -> bool:
-    """Whether ranks jump, and this one has not stayed up for much longer than they do."""
+def _merely_jumped(history: BlockHistory, row: int, effect: float, others: Bools) -> bool:
+    """Whether ``others`` (R,) jump, and this one has not stayed up for much longer than they do."""
     stay = _stay(history.blocks[:, row], min(0.5 * effect, history.highest))
     if history.is_full and stay == len(history.blocks):
         return False
     is_obvious = effect >= OBVIOUS
     is_early = len(history.blocks) < EARLY_BLOCKS and not is_obvious
-    others = np.delete(history.blocks, row, axis=1)
     tall = JUMP_PART * effect
     if not is_obvious:  # whose like would be clipped, and so is not known
         tall = min(tall, MAX_JUMP * history.highest)
-    return stay < _long_stay(others, EARLY_PART * effect if is_early else tall, tall)
+    jump = EARLY_PART * effect if is_early else tall
+    return stay < _long_stay(history.blocks[:, others], jump, tall)
 
 
 def _stay(blocks: Blocks, level: float) -> int:

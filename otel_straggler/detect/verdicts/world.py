@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from otel_straggler.detect.scores.medians import Groups, median_of_rows
 from otel_straggler.model.causes import Cause
-from otel_straggler.model.observation import HOST, Floats, Ints, Section
+from otel_straggler.model.observation import HOST, Bools, Floats, Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import GpuSeconds, StepTable
 from otel_straggler.model.verdict import Verdict
@@ -79,6 +79,15 @@ class World:
         if self.doubtful_host < 0:
             self.peers = groups
             self.is_inferred = len(groups) > 1
+
+    def peers_of(self, members: Ints) -> Bools:
+        """(R,) peers of a rank, or of a host's first rank; of a host on other hosts, if any."""
+        code = self.peers.code
+        same: Bools = code == code[members[0]]
+        same[members[0]] = False
+        elsewhere = same.copy()
+        elsewhere[members] = False
+        return elsewhere if elsewhere.any() else same
 
     def _only_host_of_the_smaller(self, groups: Groups) -> int:
         if len(groups) != 2 or len(self.hosts) < MIN_HOSTS:

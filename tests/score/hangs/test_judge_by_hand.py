@@ -187,6 +187,45 @@ def test_who_fell_silent_before_a_restart_has_two_minutes_to_come_back(heartbeat
     assert at(heartbeats_of, other, 1_000.0, 1.0, **new).state_of(3) == "lost"
 
 
+def hung(heartbeats_of: Any) -> HangDetector:
+    """Rank 0 kept the others waiting from second 500 on, and woke at 999.5."""
+    judge = HangDetector()
+    behind = {"step": {0: 99}}
+    assert at(heartbeats_of, judge, 495.0, 1.0, **behind).state == "training"
+    assert at(heartbeats_of, judge, 998.0, 498.0, **behind).is_hung
+    return judge
+
+
+def test_when_a_hang_is_over_no_rank_is_named_by_a_heartbeat_of_before(heartbeats_of: Any) -> None:
+    """The rank that woke reports first, and is ahead of what the others reported last."""
+    judge = hung(heartbeats_of)
+    woke = {"stalled_s": {0: 0.5, 1: 500.0, 2: 500.0, 3: 500.0}, "step": {0: 101}}
+    result = judge.evaluate(heartbeats_of(**woke), 0, 1_000.0)
+    assert (result.state, result.blame) == ("training", None)
+    assert [result.state_of(rank) for rank in ALL] == ["ok", "late", "late", "late"]
+
+
+def test_who_is_still_behind_in_its_next_heartbeat_is_named(heartbeats_of: Any) -> None:
+    judge = hung(heartbeats_of)
+    stalled_s = {0: 0.5, 1: 500.0, 2: 0.4, 3: 0.5}
+    steps_of = {0: 101, 2: 101, 3: 101}
+    judge.evaluate(heartbeats_of(stalled_s=stalled_s, step=steps_of), 0, 1_000.0)
+    stalled_s = {rank: age_s + 2.0 for rank, age_s in stalled_s.items()}
+    result = judge.evaluate(heartbeats_of(stalled_s=stalled_s, step=steps_of), 0, 1_002.0)
+    assert result.blame is not None
+    assert result.blame.culprits.tolist() == [False, True, False, False]
+
+
+def test_a_stuck_rank_stays_named_while_the_others_never_stop(heartbeats_of: Any) -> None:
+    """Its heartbeats are always older than the newest progress of some other rank."""
+    judge = HangDetector()
+    for now_s in (1_000.0, 1_005.0, 1_010.0):
+        stuck = {"stalled_s": {0: 500.0, 1: 0.1, 2: 0.2, 3: 4.0}, "step": {0: 99}}
+        result = judge.evaluate(heartbeats_of(**stuck), 0, now_s)
+        assert result.blame is not None
+        assert result.blame.culprits.tolist() == [True, False, False, False]
+
+
 def test_only_a_hang_costs(heartbeats_of: Any) -> None:
     """From the last progress on, on all GPUs."""
     judge = HangDetector()

@@ -47,7 +47,10 @@ def tracked(size: dict[int, float]) -> Track:
 
 
 def findings(size: dict[int, float], factor: float = 1.0) -> CostedFindings:
-    return CostedFindings(tracked(size), np.zeros(RANKS), priced(factor), SECTIONS, 0.01)
+    nobody = np.zeros(RANKS, bool)
+    return CostedFindings(
+        tracked(size), np.zeros(RANKS), priced(factor), SECTIONS, 0.01, was_named=nobody
+    )
 
 
 def named(size: dict[int, float], factor: float = 1.0) -> Candidate:

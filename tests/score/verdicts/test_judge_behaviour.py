@@ -312,6 +312,20 @@ def test_where_all_do_the_same_nobody_needs_to_tell_the_roles() -> None:
 # --- over time ------------------------------------------------------------------------------------
 
 
+def test_a_second_slow_rank_is_named_as_soon_as_the_first_one() -> None:
+    """One that was named and has recovered took no turn; of two, ranks take turns."""
+    seconds = usual(400, 16)[..., :2]
+    for rank, begin in ((3, 80), (5, 200), (7, 320)):
+        seconds[begin : begin + 60, rank, 1] *= 1.5
+    judge = VerdictEngine()
+    for table in by_hand(with_waiting(seconds), sources=ranks(16)):
+        judge.observe(table)
+    confirmed = {v.rank: v.at_step for v in judge.changes if v.state == "confirmed"}
+    assert list(confirmed) == [3, 5]
+    assert confirmed[3] <= 100 + 80 + 20
+    assert confirmed[5] <= 100 + 200 + 20
+
+
 def test_a_fault_that_ends_recovers() -> None:
     """And is not confirmed again."""
     judge = run_verdicts(by_hand(slower_until(1.3, 50, 100, 200)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -14,13 +15,16 @@ RANKS, SLOW = 16, 5
 TIMES = 4.0
 
 
-def history(blocks: Floats, *, is_full: bool = False, highest: float = 1.0) -> BlockHistory:
+def history(
+    blocks: Floats, *, is_full: bool = False, highest: float = 1.0, named: Sequence[int] = ()
+) -> BlockHistory:
     return BlockHistory(
         blocks=blocks.astype(np.float32).clip(-highest, highest),
         normal=np.zeros(blocks.shape[1]),
         error=0.004,
         highest=highest,
         is_full=is_full,
+        was_named=np.isin(np.arange(blocks.shape[1]), named),
     )
 
 
@@ -38,8 +42,8 @@ def stretches(n_blocks: int, height: float) -> Floats:
     return blocks
 
 
-def answer(blocks: Floats, effect: float, lasted: int = 0, times: float = TIMES) -> bool:
-    return takes_turns(history(blocks), SLOW, effect, lasted, times, 2)
+def answer(blocks: Floats, effect: float, times: float = TIMES, named: Sequence[int] = ()) -> bool:
+    return takes_turns(history(blocks, named=named), SLOW, effect, 0, times, 2)
 
 
 def test_among_quiet_ranks_nobody_takes_turns() -> None:
@@ -81,11 +85,30 @@ def test_one_other_rank_that_was_slow_excuses_only_a_shorter_time() -> None:
     assert not answer(blocks, 0.1)
 
 
+def test_a_rank_that_was_named_and_has_recovered_took_no_turn() -> None:
+    """Its fault has ended; a second one is not late. Of sixteen ranks only one."""
+    blocks = noise(60)
+    blocks[15:27, 2] += 0.3
+    blocks[-4:, SLOW] += 0.3
+    assert answer(blocks, 0.3)
+    assert not answer(blocks, 0.3, named=[2])
+    blocks[30:42, 9] += 0.3
+    assert answer(blocks, 0.3, named=[2])
+    assert answer(blocks, 0.3, named=[2, 9])
+
+
+def test_among_ranks_that_jump_one_that_was_named_changes_nothing() -> None:
+    blocks = stretches(60, 0.1)
+    blocks[-4:, SLOW] += 0.15
+    assert answer(blocks, 0.15, named=[2])
+
+
 def test_in_data_loading_any_turn_counts() -> None:
     blocks = noise(80)
     blocks[10:12, 2] += 0.1
     blocks[20:, SLOW] += 0.1
     assert answer(blocks, 0.1, times=math.inf)
+    assert answer(blocks, 0.1, times=math.inf, named=[2])
 
 
 @pytest.mark.parametrize(("height", "is_turn"), [(0.1, True), (0.025, False)])
