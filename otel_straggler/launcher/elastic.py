@@ -12,7 +12,6 @@ attempts.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -27,6 +26,7 @@ from torch.distributed.launcher import api
 from otel_straggler.client.identity import named_run_id
 from otel_straggler.client.run_names import new_run_name
 from otel_straggler.client.settings import node_name
+from otel_straggler.client.termination import PARENT_PID, end_with_parent
 from otel_straggler.launcher.events import (
     MEMBERSHIP,
     LaunchEvent,
@@ -40,7 +40,6 @@ from otel_straggler.semconv import LaunchEventName
 ATTEMPT: Final = "OTEL_STRAGGLER_ATTEMPT"
 RUN_ID: Final = "OTEL_STRAGGLER_RUN_ID"
 _KEY: Final = "otel_straggler"
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class Pipe:
@@ -63,11 +62,12 @@ class ReportingAgent(api.LocalElasticAgent):  # type: ignore[misc]
     """torch's agent of a node; it sends an event for each attempt, exit and restart.
 
     Attributes:
-        pipe, first_attempt: set by :func:`main` before torchrun starts.
+        pipe, first_attempt, launcher_pid: set by :func:`main` before torchrun starts.
     """
 
     pipe: Pipe
     first_attempt: int = 0
+    launcher_pid: int = 0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -105,6 +105,8 @@ class ReportingAgent(api.LocalElasticAgent):  # type: ignore[misc]
         return pids
 
     def _monitor_workers(self, worker_group: Any) -> Any:
+        if self.launcher_pid not in {0, os.getppid()}:  # its signal came where nobody heard it
+            raise SignalException("the launcher has gone", signal.SIGTERM)
         result = super()._monitor_workers(worker_group)
         exits = {rank: failure.exitcode for rank, failure in result.failures.items()}
         for rank in in_order_of_blame(exits):
@@ -198,15 +200,12 @@ def _ignore_signals() -> None:
             signal.signal(getattr(signal, name.strip()), signal.SIG_IGN)
 
 
-def _end_with_launcher() -> None:
-    """SIGTERM when the launcher dies, however it does (Linux)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 def main() -> None:
     """Run torchrun with the arguments of this process."""
-    _end_with_launcher()
+    ReportingAgent.launcher_pid = end_with_parent(signal.SIGTERM)
+    # A signal while torchelastic starts ranks leaves it without those that it has started: it ends
+    # as if there were none. The kernel ends them then, and where torchrun is killed.
+    os.environ[PARENT_PID] = str(os.getpid())
     ReportingAgent.pipe = Pipe(int(sys.argv.pop(1)), int(sys.argv.pop(1)))
     ReportingAgent.first_attempt = int(os.environ.pop(ATTEMPT, "0"))
     api.LocalElasticAgent = ReportingAgent

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from otel_straggler.client.settings import is_switched_off
+from otel_straggler.client.termination import PARENT_PID
 from otel_straggler.errors import InputError
 from otel_straggler.launcher.events import LaunchEvent, exit_reason, exit_text, parse_event
 from otel_straggler.launcher.jobs import Ending, run_jobs
@@ -120,6 +121,7 @@ class Launcher:
                 env={
                     **self._plan.environment,
                     "OTEL_STRAGGLER_ATTEMPT": str(self._next_attempt),
+                    PARENT_PID: str(os.getpid()),
                 },
                 pass_fds=(write_fd,),
                 start_new_session=True,

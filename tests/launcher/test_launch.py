@@ -159,6 +159,16 @@ def test_a_signal_ends_ranks_and_agent_and_no_job_follows(start: Start) -> None:
     assert "SIGTERM" in {e.reason for e in run.events() if e.name == "straggler.attempt.ended"}
 
 
+def test_ranks_do_not_outlive_torchrun_that_is_killed(start: Start) -> None:
+    """Nor one that loses them because a signal comes while it starts them: the kernel ends them."""
+    run = start("wait", AGENT)
+    ranks = run.rank_pids(0)
+    (torchrun,) = {parent_of(pid) for pid in ranks}
+    os.kill(torchrun, signal.SIGKILL)
+    assert run.wait() == 128 + signal.SIGKILL
+    eventually(lambda: all(is_gone(pid) for pid in ranks), LONGEST_S)
+
+
 def test_ranks_do_not_outlive_a_launcher_that_is_killed(start: Start) -> None:
     """SIGKILL: it cannot pass on anything; torchrun gets SIGTERM from the kernel."""
     run = start("wait", "--until-finished")
