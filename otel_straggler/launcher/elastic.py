@@ -1,12 +1,12 @@
 """torchrun in this process, with an agent that reports what it does.
 
-    python -m otel_straggler.launcher.elastic EVENTS-FD JOB TORCHRUN-ARGUMENTS
+    python -m otel_straggler.launcher.elastic EVENTS-FD JOB PROGRESS TORCHRUN-ARGUMENTS
 
-``otel-straggler run`` starts it and reads the events from the pipe of that descriptor. The agent is
-torch's, extended in the methods that torch documents for it ("Extending the Agent"). Before each
-attempt the nodes agree in the rendezvous' store on its number and on the run's name: torchelastic
-counts restarts per node, so that after one node's failure ranks of a run would be in different
-attempts.
+``otel-straggler run`` starts it and reads the events from the pipe of that descriptor. PROGRESS is
+its :class:`~otel_straggler.launcher.progress.Progress` as JSON, or ``null``. The agent is torch's,
+extended in the methods that torch documents for it ("Extending the Agent"). Before each attempt the
+nodes agree in the rendezvous' store on its number and on the run's name: torchelastic counts
+restarts per node, so that after one node's failure ranks of a run would be in different attempts.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from otel_straggler.launcher.events import (
     failures_text,
     in_order_of_blame,
 )
+from otel_straggler.launcher.progress import Progress
 from otel_straggler.semconv import LaunchEventName
 
 ATTEMPT: Final = "OTEL_STRAGGLER_ATTEMPT"
@@ -62,12 +63,13 @@ class ReportingAgent(api.LocalElasticAgent):  # type: ignore[misc]
     """torch's agent of a node; it sends an event for each attempt, exit and restart.
 
     Attributes:
-        pipe, first_attempt, launcher_pid: set by :func:`main` before torchrun starts.
+        pipe, first_attempt, launcher_pid, progress: set by :func:`main` before torchrun starts.
     """
 
     pipe: Pipe
     first_attempt: int = 0
     launcher_pid: int = 0
+    progress: Progress | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -157,7 +159,15 @@ class ReportingAgent(api.LocalElasticAgent):  # type: ignore[misc]
     def _send_end(self, reason: str, text: str) -> None:
         self._ending = reason
         ranks = self._ranks(self._worker_group)
-        self._send("straggler.attempt.ended", reason=reason, text=text, ranks=ranks)
+        progress = self.progress
+        if progress is None or reason == "exit_0":
+            self._send("straggler.attempt.ended", reason=reason, text=text, ranks=ranks)
+            return
+        if why := progress.attempt_ended():
+            self._remaining_restarts = 0
+            text = f"{text}; {why}"
+        counted = {"step": progress.step, "stuck_attempts": progress.attempts}
+        self._send("straggler.attempt.ended", reason=reason, text=text, ranks=ranks, **counted)
 
     def _send(self, name: LaunchEventName, **values: Any) -> None:
         self.pipe.send(name, run_id=self._run_id, attempt=self._attempt, **values)
@@ -207,6 +217,8 @@ def main() -> None:
     # as if there were none. The kernel ends them then, and where torchrun is killed.
     os.environ[PARENT_PID] = str(os.getpid())
     ReportingAgent.pipe = Pipe(int(sys.argv.pop(1)), int(sys.argv.pop(1)))
+    progress = json.loads(sys.argv.pop(1))
+    ReportingAgent.progress = progress and Progress(**progress)
     ReportingAgent.first_attempt = int(os.environ.pop(ATTEMPT, "0"))
     api.LocalElasticAgent = ReportingAgent
     torchrun.main()

@@ -28,6 +28,8 @@ class LaunchEvent:
         exit_code: of a rank or of torchrun; negative: a signal; None where nothing ended.
         reason: a word for a label, such as ``SIGKILL`` or ``exit_1``; ``text``: a sentence.
         ranks: global ranks that the node has in this attempt.
+        step: of the newest checkpoint when an attempt ended, None if unknown; ``stuck_attempts``:
+            attempts in a row that have not brought a newer one.
     """
 
     name: LaunchEventName
@@ -42,6 +44,8 @@ class LaunchEvent:
     reason: str = ""
     text: str = ""
     ranks: tuple[int, ...] = ()
+    step: int | None = None
+    stuck_attempts: int = 0
 
     def to_json(self) -> str:
         """One line, without its end."""

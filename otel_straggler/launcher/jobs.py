@@ -26,6 +26,7 @@ def run_jobs(
     is_finished: Callable[[], bool],
     wait: Callable[[float], bool],
     say: Callable[[str], None],
+    why_not_again: Callable[[], str] = lambda: "",
 ) -> Ending:
     """Run jobs until one has finished the training.
 
@@ -34,6 +35,7 @@ def run_jobs(
         is_finished: whether the marker is there.
         wait: waits so many seconds; True as soon as a signal asks the launcher to stop, or has.
         say: gets a sentence for each decision.
+        why_not_again: the sentence that ends the loop; empty as long as a next job makes sense.
     """
     if is_finished():
         return Ending(0, "finished", "the training has finished before: its marker is there")
@@ -45,6 +47,8 @@ def run_jobs(
             return Ending(exit_code, "finished", f"{ended}; the training has finished")
         if wait(0.0):
             return Ending(exit_code or NOT_FINISHED, "stopped", f"{ended} after a signal")
+        if reason := why_not_again():
+            return Ending(exit_code or NOT_FINISHED, "no_progress", f"{ended}; {reason}")
         if job == max_jobs:
             break
         failures = failures + 1 if exit_code else 0

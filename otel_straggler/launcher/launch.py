@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from otel_straggler.client.settings import is_switched_off
@@ -80,6 +82,7 @@ class Launcher:
         self._command = list(command)
         self._stop = stop
         self._run_id = plan.run_id
+        self._progress = plan.progress
         log = EventLog(plan.folder / f"events-{plan.node}.jsonl")
         self._next_attempt = log.next_attempt(plan.run_id)
         self._sinks: list[Any] = [log]
@@ -94,6 +97,8 @@ class Launcher:
         """One job, or jobs until the marker is there."""
         if not until_finished:
             exit_code = self._run_job(1)
+            if exit_code and (why := self._why_not_again()):
+                _say(why)
             return Ending(exit_code, "", "")
         ending = run_jobs(
             max_jobs,
@@ -101,6 +106,7 @@ class Launcher:
             is_finished=self._plan.finished_flag.exists,
             wait=self._stop.wait,
             say=_say,
+            why_not_again=self._why_not_again,
         )
         _say(f"{ending.text}: {self._plan.finished_flag}")
         return ending
@@ -110,14 +116,18 @@ class Launcher:
             if hasattr(sink, "close"):
                 sink.close()
 
+    def _why_not_again(self) -> str:
+        return "" if self._progress is None else self._progress.why_no_attempt_follows
+
     def _run_job(self, job: int) -> int:
         if self._stop.wait(0.0):
             return _SIGNAL_CODE + self._stop.signal_number
         self._emit("straggler.job.started", job, text=f"torchrun started: job {job}")
         read_fd, write_fd = os.pipe()
+        progress = json.dumps(self._progress and asdict(self._progress))
         try:
             process = subprocess.Popen(  # noqa: S603  no shell
-                [sys.executable, "-m", _MODULE, str(write_fd), str(job), *self._command],
+                [sys.executable, "-m", _MODULE, str(write_fd), str(job), progress, *self._command],
                 env={
                     **self._plan.environment,
                     "OTEL_STRAGGLER_ATTEMPT": str(self._next_attempt),
@@ -158,6 +168,9 @@ class Launcher:
                     continue
                 self._run_id = event.run_id or self._run_id
                 self._next_attempt = max(self._next_attempt, event.attempt + 1)
+                if self._progress is not None and event.name == "straggler.attempt.ended":
+                    self._progress.step = event.step
+                    self._progress.attempts = event.stuck_attempts
                 self._send(event)
 
     def _emit(self, name: LaunchEventName, job: int, **values: Any) -> None:

@@ -144,6 +144,21 @@ def test_a_job_that_has_not_finished_is_followed_by_one_that_is_the_next_attempt
     assert "job 1 of at most 3 ended with exit code 0, and the training has not" in run.printed
 
 
+def test_attempts_that_make_no_progress_are_not_followed_by_more(start: Start) -> None:
+    """Two attempts after that which wrote the checkpoint, in one job; and no job follows."""
+    progress = ("--ft-checkpoint-iteration-file=latest_step", "--ft-max-no-progress-cycles=2")
+    run = start("stuck", "--until-finished", *progress, "--max-restarts=9")
+    assert run.wait() == 1, run.printed
+    ended = [e for e in run.events() if e.name == "straggler.attempt.ended"]
+    assert [(e.job, e.attempt, e.step, e.stuck_attempts) for e in ended] == [
+        (1, 0, 350, 0),
+        (1, 1, 350, 1),
+        (1, 2, 350, 2),
+    ]
+    sentence = "2 attempts in a row have made no progress: the newest checkpoint is still that of "
+    assert f"job 1 of at most 10 ended with exit code 1; {sentence}step 350" in run.printed
+
+
 def test_a_signal_ends_ranks_and_agent_and_no_job_follows(start: Start) -> None:
     """Also one that comes twice, as a scheduler sends it to all processes of a job."""
     run = start("wait", "--until-finished", AGENT)
