@@ -29,12 +29,12 @@ from otel_straggler.client.run_names import new_run_name
 from otel_straggler.client.settings import node_name
 from otel_straggler.launcher.events import (
     MEMBERSHIP,
-    LaunchEvent,
     exit_reason,
     exit_text,
     failures_text,
     in_order_of_blame,
 )
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.semconv import LaunchEventName
 
 ATTEMPT: Final = "OTEL_STRAGGLER_ATTEMPT"
