@@ -6,6 +6,7 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -22,7 +23,7 @@ from otel_straggler.detect.verdicts.losses import attributed
 from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.goodput.account import StragglerLoss
 from otel_straggler.goodput.activities import ATTEMPT, STEP, Activities, Activity, joined
-from otel_straggler.goodput.job_events import JobEvent, activities_of_events, parse_event_line
+from otel_straggler.goodput.job_events import JobEvent, activities_of_events, parse_event_lines
 from otel_straggler.goodput.launches import activities_of_launches, events_by_run
 from otel_straggler.goodput.observations import activities_of, is_activity
 from otel_straggler.goodput.straggler_losses import straggler_losses
@@ -43,6 +44,7 @@ _SQLITE: Final = b"SQLite format 3\0"
 _EVENT_MARK: Final = b'"event_type"'
 _LAUNCH_MARK: Final = b'"name": "straggler.'
 _SNIFFED_BYTES: Final = 4_096
+_LINES_AT_ONCE: Final = 10_000
 _MIN_PEERS: Final = 2
 _BLOCKS_STEPS: Final = (5, 20, 100)
 _MAX_BLOCKS: Final = 1_000
@@ -153,14 +155,12 @@ def _first_line(file: BinaryIO) -> bytes:
 
 
 def _events_in(lines: BinaryIO, name: str) -> Iterator[JobEvent]:
-    others = 0
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            event = parse_event_line(line, f"{name}:{number}")
-            if event is None:
-                others += 1
-            else:
-                yield event
+    others, number = 0, 1
+    while batch := list(islice(lines, _LINES_AT_ONCE)):
+        events, n_others = parse_event_lines(batch, name, number)
+        others += n_others
+        yield from events
+        number += len(batch)
     if others:
         print_note(f"{name}: {others:,} events of other types are left out")
 
