@@ -11,7 +11,9 @@ import numpy as np
 
 from otel_straggler.goodput.account import Account
 from otel_straggler.goodput.checkpoint_formula import CheckpointGoodput
+from otel_straggler.goodput.launches import disruptions
 from otel_straggler.goodput.windows import rolling_goodput, timeline
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.observation import Floats
 from otel_straggler.semconv import BADPUT, EXCLUDED, PRODUCTIVE
 
@@ -28,6 +30,7 @@ def account_json(
     group: str,
     windows_s: Sequence[float],
     checkpoints: CheckpointGoodput | None = None,
+    launches: Sequence[LaunchEvent] = (),
 ) -> Json:
     """All of an account; times in seconds, those in ``time_ns`` exact. NaN is null.
 
@@ -35,6 +38,7 @@ def account_json(
         windows_s: lengths of rolling windows; those that are longer than half of the run are left
             out.
         checkpoints: the second method, where an event log was read.
+        launches: events of launchers, which name the reasons of disruptions.
     """
     wall_ns = of.wall_ns
     line = timeline(of, TIMELINE_BINS)
@@ -65,6 +69,17 @@ def account_json(
             "available_part": _number(of.available_part),
         },
         "attempts": [at_ns / 1e9 for at_ns in of.starts_ns.tolist()],
+        "disruptions": [
+            {
+                "attempt": each.attempt,
+                "at_s": each.at_ns / 1e9,
+                "reason": each.reason or None,
+                "text": each.text or None,
+                "recovery_s": each.recovery_ns / 1e9,
+                "redone_s": each.redone_ns / 1e9,
+            }
+            for each in disruptions(of, launches)
+        ],
         "ranks": _ranks(of),
         "rolling": [
             _rolling(of, window_s, line.edges_ns[1:])

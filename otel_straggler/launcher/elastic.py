@@ -29,13 +29,13 @@ from otel_straggler.client.settings import node_name
 from otel_straggler.client.termination import PARENT_PID, end_with_parent
 from otel_straggler.launcher.events import (
     MEMBERSHIP,
-    LaunchEvent,
     exit_reason,
     exit_text,
     failures_text,
     in_order_of_blame,
 )
 from otel_straggler.launcher.progress import Progress
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.semconv import LaunchEventName
 
 ATTEMPT: Final = "OTEL_STRAGGLER_ATTEMPT"

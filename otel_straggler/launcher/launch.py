@@ -17,11 +17,12 @@ from typing import Any, Final
 from otel_straggler.client.settings import is_switched_off
 from otel_straggler.client.termination import PARENT_PID
 from otel_straggler.errors import InputError
-from otel_straggler.launcher.events import LaunchEvent, exit_reason, exit_text, parse_event
+from otel_straggler.launcher.events import exit_reason, exit_text, parse_event
 from otel_straggler.launcher.jobs import Ending, run_jobs
 from otel_straggler.launcher.options import RunOptions
 from otel_straggler.launcher.plan import LaunchPlan, log_options, make_plan
 from otel_straggler.launcher.reports import EventLog, SupervisorReports, Telemetry
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.semconv import LaunchEventName
 
 _MODULE: Final = "otel_straggler.launcher.elastic"

@@ -14,7 +14,8 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_straggler import semconv
-from otel_straggler.launcher.events import LaunchEvent, parse_event
+from otel_straggler.launcher.events import parse_event
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.testing import CapturedRequests
 
 from ..waiting import eventually
