@@ -239,13 +239,16 @@ def _stored_groups(reader: HistoryReader, run: RunEntry) -> Iterator[RunInput]:
         raise InputError.of("history", value, "windows with steps", remedy)
     views = FromHistory(reader).worlds(run.run_id)
     changes = attributed(views[0].run_verdicts).changes if views else ()
+    of_views = (view.goodput.launches for view in views if view.goodput is not None)
+    launches = events_by_run(event for each in of_views for event in each).get(run.run_id, [])
     for group, entries in by_group.items():
         activities = _stored_activities(reader, entries)
         yield RunInput(
             run_id=run.run_id,
             group=group,
-            activities=activities,
+            activities=joined([activities, activities_of_launches(launches)]),
             stragglers=straggler_losses(changes, activities, group),
+            launches=launches,
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, cast, get_args
 
@@ -15,6 +15,7 @@ from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.names import clean_name
 from otel_straggler.otlp.decode_json import message_from_json
 from otel_straggler.otlp.identity import MAX_RESOURCE_BYTES, Values, as_int, read_attributes
+from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 _MARK: Final = semconv.SCOPE_NAME.encode()
 _NAMES: Final = frozenset(get_args(semconv.LaunchEventName))
@@ -41,6 +42,12 @@ def decode_launch_events(body: bytes, *, is_json: bool = False) -> tuple[LaunchE
         msg = f"body: not an ExportLogsServiceRequest in protobuf: {error}"
         raise InputError(msg) from error
     return tuple(_events(request))
+
+
+def launches_of(events: Iterable[LaunchEvent]) -> DecodedMetrics:
+    """Events that name a run, for a collector, which knows jobs by the run's name only."""
+    named = tuple(event for event in events if event.run_id)
+    return DecodedMetrics(heartbeats=(), launches=named, points={})
 
 
 def _events(request: Any) -> Iterator[LaunchEvent]:

@@ -19,6 +19,7 @@ from otel_straggler.collector.views.report_json import window_json
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
+from otel_straggler.goodput.live import GoodputView
 from otel_straggler.model.alert import Alert, Maintenance, Mode
 from otel_straggler.model.observation import NO_STEP, Floats, Section
 from otel_straggler.model.rank import Source
@@ -77,6 +78,7 @@ class RunView:
         late_rows: rows that arrived too late for the scores.
         maintenance: in force, of any node.
         takes_commands: the collector passes commands on to ranks.
+        goodputs: accounts of the groups of which a step or a phase is known.
     """
 
     run_id: str
@@ -96,6 +98,7 @@ class RunView:
     maintenance: tuple[Maintenance, ...] = ()
     mode: Mode = "observe"
     takes_commands: bool = False
+    goodputs: Mapping[str, GoodputView] = field(default_factory=dict)
     _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -117,6 +120,7 @@ class RunView:
             self.clashes,
             [(each.node, each.until_ns) for each in self.maintenance],
             [(alert.name, alert.starts_at_s) for alert in self.alerts],
+            list(self.goodputs.items()),
             int(self.now_s / _SENTENCE_S) if hangs else 0,
         )
 
@@ -194,6 +198,7 @@ class RunView:
             mode=self.mode,
             clashes=[source for source in self.clashes if source.group == group],
             takes_commands=self.takes_commands,
+            goodput=self.goodputs.get(group),
             clock_s=self._clock_s(ranks),
         )
 

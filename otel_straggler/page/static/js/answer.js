@@ -49,6 +49,7 @@ export function answerTree(picture, actions) {
       el("p", { class: "eyebrow" }, TONE_NAMES[answer.tone] || TONE_NAMES.unknown),
       el("h1", { "data-field": "headline", dir: "auto" }, proseTree(answer.headline)),
       el("p", { class: "sentence", "data-field": "sentence", dir: "auto" }, proseTree(asSentence(answer.sentence))),
+      goodputTree(picture.run),
       factsTree(picture),
     ),
     el(
@@ -75,6 +76,12 @@ export function toneName(tone) {
 /** The mark that goes with a tone. */
 export function toneMark(tone) {
   return TONE_MARKS[tone] || "?";
+}
+
+/** What the run got for its time so far, in one line. */
+function goodputTree(run) {
+  const text = run?.goodput?.sentence;
+  return text ? el("p", { class: "sentence", "data-field": "goodput", dir: "auto" }, proseTree(text)) : null;
 }
 
 function factsTree(picture) {
