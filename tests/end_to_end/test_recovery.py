@@ -65,6 +65,18 @@ def test_a_rank_that_hangs_is_diagnosed_and_ended_and_the_run_resumes_and_finish
     assert 'reason="SIGKILL"' in restarts[0]
     assert 'node="n"' in restarts[0]
     assert float(restarts[1]) == 1
+    run_id = str(lines_of(tmp_path / "logs" / "events-n.jsonl")[-1]["run_id"])
+    launches = answer_of(f"{collector.url}/v1/run?run={run_id}")["run"]["launches"]
+    assert [each["attempt"] for each in launches["attempts"]] == [0, 1]
+    assert launches["attempts"][0]["reason"] == "SIGKILL"
+    assert launches["text"].startswith("after rank 1 ended by SIGKILL")
+    report = answer_of(f"{collector.url}/v1/report?run={run_id}")
+    assert report["runs"][run_id]["launches"] == launches
+
+
+def answer_of(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return json.load(answer)
 
 
 # --- at night: two nodes -------------------------------------------------------------------------

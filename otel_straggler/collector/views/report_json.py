@@ -32,6 +32,7 @@ class RunReport:
         windows: from :func:`window_json`, oldest first.
         clashes: sessions that claim a rank of another live session.
         counts: rows left out of the scores, by reason.
+        launches: from :func:`~otel_straggler.collector.views.attempts.launches_json`.
     """
 
     windows: Sequence[Json] = ()
@@ -40,6 +41,7 @@ class RunReport:
     counts: Mapping[str, int] | None = None
     hangs: Sequence[Json] = ()
     alerts: Sequence[Json] = ()
+    launches: Json | None = None
 
 
 def report_json(runs: Mapping[str, RunReport]) -> Json:
@@ -63,6 +65,7 @@ def _run(run: RunReport) -> Json:
         "run": run_json(run.run_verdicts.worlds, newest["coverage"] if newest else None),
         "liveness": list(run.hangs),
         "alerts": list(run.alerts),
+        "launches": run.launches,
         "clashes": [_of_source(source, "session_id", "attempt") for source in run.clashes],
         "not_scored": dict(run.counts or {}),
     }
