@@ -75,7 +75,7 @@ _ON_OR_OFF = Kind(
     convert=lambda value: value == "on",
 )
 _ON_UNLESS_OFF = replace(_ON_OR_OFF, remedy="Leave it out for on.")
-_TOKEN = Kind(
+TOKEN = Kind(
     accepts=lambda value: (
         isinstance(value, str) and len(value) <= 500 and all("!" <= c <= "~" for c in value)
     ),
@@ -196,7 +196,7 @@ class ClientSettings:
     )
     evidence_after_s: float = setting(0.0, SECONDS_OR_NEVER, *own("EVIDENCE_AFTER_S", "120"))
     commands: bool = setting(False, _ON_OR_OFF, *own("COMMANDS", "on"), otherwise="`off`")
-    commands_token: str = setting("", _TOKEN, *own("COMMANDS_TOKEN", "4f1c"), otherwise="none")
+    commands_token: str = setting("", TOKEN, *own("COMMANDS_TOKEN", "4f1c"), otherwise="none")
     is_disabled: bool = setting(
         False,
         None,

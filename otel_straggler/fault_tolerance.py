@@ -8,7 +8,7 @@ from enum import Enum
 
 from otel_straggler.agent.client import RankMonitorClient
 from otel_straggler.agent.config import FaultToleranceConfig
-from otel_straggler.agent.errors import RankMonitorClientError
+from otel_straggler.agent.frames import RankMonitorClientError
 from otel_straggler.detect.hangs.rank_timeouts import HeartbeatTimeouts, SectionTimeouts
 
 __all__ = [

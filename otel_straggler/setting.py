@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from otel_straggler.errors import ConfigError, describe
 
@@ -263,6 +264,39 @@ def texts(expected: str, accepts: Callable[[list[str]], bool] = lambda _: True) 
 
 ANY_TEXT: Final = text("text", lambda _: True)
 SWITCH: Final = kind(accepts=lambda value: isinstance(value, bool), expected="true or false")
+
+
+def is_url(url: str) -> bool:
+    """Whether it has a scheme and a host, and nothing that would show in logs or be cut off."""
+    if not url.isprintable() or " " in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises if it is no port
+    except ValueError:
+        return False
+    is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
+    return is_http and "@" not in parts.netloc and not parts.fragment
+
+
+def is_base_url(url: str) -> bool:
+    """Whether paths can be added to it."""
+    return is_url(url) and "?" not in url
+
+
+def _urls(value: object) -> tuple[str, ...]:
+    """Of a list, or of text with commas between them."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    is_list = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
+    return tuple(value) if is_list else ("",)  # type: ignore[arg-type]
+
+
+BASE_URLS: Final = kind(
+    accepts=lambda value: all(map(is_base_url, _urls(value))),
+    expected="http:// or https:// URLs without a name or password in them",
+    convert=_urls,
+)
 
 
 def rows_of(section: type) -> dict[str, Setting]:

@@ -8,11 +8,11 @@ from typing import Any
 from otel_straggler.errors import ConfigError, UnavailableError
 
 
-def read_yaml(path: Path, *, see: str) -> object:
+def read_yaml(path: Path, *, see: str, what: str = "--config") -> object:
     """The document of a YAML file; None if it is empty.
 
     Args:
-        see: where all settings are listed, for errors.
+        see: where all settings are listed; what: it is; both for errors.
 
     Raises:
         ConfigError: it cannot be read, is no YAML, or has a key twice.
@@ -22,7 +22,7 @@ def read_yaml(path: Path, *, see: str) -> object:
         import yaml
     except ImportError as error:
         msg = (
-            "--config needs the package PyYAML, which is not installed. "
+            f"{what} needs the package PyYAML, which is not installed. "
             "Install it with: pip install 'otel-straggler[collector]'"
         )
         raise UnavailableError(msg) from error
@@ -30,7 +30,7 @@ def read_yaml(path: Path, *, see: str) -> object:
         return _load_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         remedy = f"Check the path and its permissions ({error})."
-        raise ConfigError.of("--config", str(path), "a readable UTF-8 file", remedy) from None
+        raise ConfigError.of(what, str(path), "a readable UTF-8 file", remedy) from None
     except yaml.YAMLError as error:
         line = getattr(getattr(error, "problem_mark", None), "line", -1) + 1
         problem = getattr(error, "problem", None) or "cannot be read"

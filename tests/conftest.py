@@ -70,6 +70,35 @@ def _nothing_stays_watched() -> Iterator[None]:
         handle.WATCHING._forget(next(iter(handle.WATCHING._watched.values())))
 
 
+_REMEDIES = (
+    ("could not import", "run 'make dev', which installs it"),
+    ("is not installed:", "run 'make dev', which installs it"),
+    ("extension", "run 'make dev', which builds it with a C++ compiler"),
+)
+"""How to have what a skip says is absent."""
+
+
+def _add_remedy(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if report.skipped and isinstance(report.longrepr, tuple):
+        path, line, reason = report.longrepr
+        remedy = next((text for sign, text in _REMEDIES if sign in reason), "")
+        report.longrepr = path, line, f"{reason} ({remedy})" if remedy else reason
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _add_remedy(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _add_remedy(report)
+    return report
+
+
 _TOGETHER = ("detector",)
 """Folders whose files share processes with PyTorch, which take longer to start than to use."""
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic_ns
 from typing import Final
 
-from otel_straggler.agent.errors import ProtocolError
+from otel_straggler.agent.frames import ProtocolError
 from otel_straggler.detect.hangs.rank_timeouts import STEP_SECTION, Intervals, RankBeats
 
 MAX_SECTIONS: Final = 256

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Final
 from otel_straggler.agent import learning
 from otel_straggler.agent.beats import BeatPage, BeatReader
 from otel_straggler.agent.config import FaultToleranceConfig
-from otel_straggler.agent.errors import ProtocolError, RankMonitorClientError
-from otel_straggler.agent.frames import Message
+from otel_straggler.agent.frames import Message, ProtocolError, RankMonitorClientError
 from otel_straggler.agent.monitoring import Monitoring, RankInfo
 from otel_straggler.agent.timeouts_json import (
     heartbeat_values,

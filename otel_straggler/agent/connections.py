@@ -10,8 +10,7 @@ import struct
 from collections import Counter
 from typing import Final, NamedTuple
 
-from otel_straggler.agent.errors import ProtocolError
-from otel_straggler.agent.frames import Frames, Message, encode
+from otel_straggler.agent.frames import Frames, Message, ProtocolError, encode
 
 _LOG = logging.getLogger("otel_straggler.agent")
 _CREDENTIALS: Final = struct.Struct("3i")

@@ -15,6 +15,7 @@ from typing import Any, Final
 from otel_straggler.agent.config import FaultToleranceConfig
 from otel_straggler.agent.frames import Message
 from otel_straggler.agent.ranks import WatchedRank
+from otel_straggler.client.diagnostics.processes import describe_state
 from otel_straggler.detect.hangs.rank_timeouts import Overdue, RankBeats
 from otel_straggler.regular_files import create_folder, open_regular
 
@@ -149,7 +150,7 @@ class Episode:
             "open_sections": {name: round(now_s - at_s, 3) for name, at_s in opened},
             "step": beats.step,
             "collective": "not known",
-            "process": process_state(watched.process.pid),
+            "process": describe_state(watched.process.pid),
             **{k: v for k, v in self.facts.items() if k not in {"open", "step"} and v is not None},
         }
 
@@ -178,15 +179,3 @@ class Episode:
             _LOG.warning("diagnostics cannot be written to %s: %s", self._folder, error)
         else:
             self.facts["file"] = str(self._folder / name)
-
-
-def process_state(pid: int) -> str:
-    """What the kernel says of it: state, and the call it waits in."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
-        state = next(line for line in lines.splitlines() if line.startswith("State:"))
-        call = Path(f"/proc/{pid}/wchan").read_text(encoding="ascii", errors="replace")
-    except (OSError, StopIteration):
-        return "not known"
-    words = state.removeprefix("State:").split()
-    return " ".join(words) + (f", in {call}" if call not in {"", "0"} else "")

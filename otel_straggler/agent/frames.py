@@ -16,12 +16,28 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from otel_straggler.agent.errors import ProtocolError
+from otel_straggler.errors import StragglerError, UsageError
 
 VERSION: Final = 1
 MAX_FRAME: Final = 64 * 1024
 _LENGTH: Final = struct.Struct(">I")
 Message = dict[str, Any]
+
+
+class RankMonitorClientError(UsageError):
+    """Raised by ``RankMonitorClient``: it is used wrongly, or its agent cannot be reached."""
+
+
+class ProtocolError(StragglerError):
+    """A peer sent something that makes no sense.
+
+    Attributes:
+        reason: one word, under which it is counted.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from otel_straggler.agent.beats import GAPS, INITIAL, OUTSIDE, section_key
-from otel_straggler.agent.errors import ProtocolError
-from otel_straggler.agent.frames import Message, texts, whole
+from otel_straggler.agent.frames import Message, ProtocolError, texts, whole
 from otel_straggler.agent.timeouts_json import heartbeat_values, section_values
 from otel_straggler.detect.hangs.rank_timeouts import (
     WARMUP,

@@ -15,8 +15,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from otel_straggler.agent.errors import ProtocolError, RankMonitorClientError
-from otel_straggler.agent.frames import Frames, Message, encode
+from otel_straggler.agent.frames import (
+    Frames,
+    Message,
+    ProtocolError,
+    RankMonitorClientError,
+    encode,
+)
 
 START_S: Final = 30.0
 ANSWER_S: Final = 1.0

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 from otel_straggler.agent.beats import NO_STEP, BeatPage
 from otel_straggler.agent.config import FaultToleranceConfig
-from otel_straggler.agent.errors import RankMonitorClientError
-from otel_straggler.agent.frames import VERSION, Message
+from otel_straggler.agent.frames import VERSION, Message, RankMonitorClientError
 from otel_straggler.agent.link import Link
 from otel_straggler.agent.rank_diagnostics import RankDiagnostics
 from otel_straggler.client import process

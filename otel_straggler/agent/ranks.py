@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from otel_straggler.agent.beats import BeatReader
-from otel_straggler.agent.errors import ProtocolError
+from otel_straggler.agent.frames import ProtocolError
 from otel_straggler.client.diagnostics.processes import (
     is_stacks_signal,
     is_stopped,

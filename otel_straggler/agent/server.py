@@ -17,8 +17,7 @@ from otel_straggler.agent.beats import MAX_SECTIONS, BeatReader
 from otel_straggler.agent.config import FaultToleranceConfig
 from otel_straggler.agent.connections import Connection, Peer, Rejections, peer_of
 from otel_straggler.agent.episodes import Episode
-from otel_straggler.agent.errors import ProtocolError
-from otel_straggler.agent.frames import VERSION, Message
+from otel_straggler.agent.frames import VERSION, Message, ProtocolError
 from otel_straggler.agent.ranks import RankProcess, WatchedRank
 from otel_straggler.agent.timeouts_json import read_heartbeat, read_section
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from otel_straggler.agent.errors import ProtocolError
+from otel_straggler.agent.frames import ProtocolError
 from otel_straggler.detect.hangs.rank_timeouts import HeartbeatTimeouts, SectionTimeouts
 
 

@@ -25,7 +25,7 @@ from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, collector_url
 from otel_straggler.cli.fitting_table import seconds_of
 from otel_straggler.cli.text import AS_JSON, Json, printable
 from otel_straggler.collector.alerting.alert_json import rfc3339
-from otel_straggler.collector.alerting.posting import Access, answer_of, tried_once
+from otel_straggler.collector.alerting.posting import Access, NotifySettings, answer_of, tried_once
 from otel_straggler.collector.alerting.trial import (
     MAX_TRIAL_S,
     TRIAL,
@@ -34,7 +34,6 @@ from otel_straggler.collector.alerting.trial import (
     try_alertmanagers,
     try_webhook,
 )
-from otel_straggler.collector.settings import NotifySettings
 from otel_straggler.collector.settings_file import check_notify
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, UsageError
 from otel_straggler.model.alert import Alert, Severity

@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import click
@@ -68,24 +69,35 @@ def command(config: str | None, check: bool, **flags: Any) -> None:
         check_start(settings)
         click.echo("The collector would start with these settings.")
         return
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
     from otel_straggler.collector.service import Collector
 
-    stop = threading.Event()
-    for number in signals_that_end():
-        signal.signal(number, lambda *_: stop.set())
+    stop = start_serving()
     raise_file_limit()
     collector = Collector(settings)
     addresses = collector.start()
     freeze_garbage_collector()
     _log.info("live page: %s", page_url(addresses["metrics"], is_tls=settings.tls.is_on))
+    serve_until(stop, addresses)
+    collector.stop()
+    exit_without_waiting()
+
+
+def start_serving() -> threading.Event:
+    """Log to standard error; the event is set by a signal that ends the process."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    stop = threading.Event()
+    for number in signals_that_end():
+        signal.signal(number, lambda *_: stop.set())
+    return stop
+
+
+def serve_until(stop: threading.Event, addresses: dict[str, str]) -> None:
+    """Print the addresses, and wait for the end."""
     click.echo(json.dumps(addresses))
     sys.stdout.flush()
     stop.wait()
-    collector.stop()
-    exit_without_waiting()
 
 
 def signals_that_end() -> list[signal.Signals]:
@@ -123,13 +135,19 @@ def raise_file_limit() -> None:
 def exit_without_waiting() -> None:
     """Exit while a large request is still being decoded: its sender got no answer and will
     retry."""
-    from otel_straggler.collector.service import has_ended
-
     others = [t for t in threading.enumerate() if t is not threading.current_thread()]
     if not has_ended([t for t in others if not t.daemon], _END_S):
         logging.shutdown()
         sys.stdout.flush()
         os._exit(0)
+
+
+def has_ended(threads: Iterable[threading.Thread], within_s: float) -> bool:
+    """Whether all threads end within the time."""
+    until_s = time.monotonic() + within_s
+    for thread in threads:
+        thread.join(max(0.0, until_s - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
 
 
 def freeze_garbage_collector() -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import signal
-import sys
-import threading
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import click
 
-from otel_straggler.cli.collector import signals_that_end
+from otel_straggler.cli.collector import serve_until, start_serving
 from otel_straggler.cli.exchange import Server, base_url
 from otel_straggler.cli.text import AS_JSON, clock, print_json, printable, user_name
 from otel_straggler.errors import InputError
@@ -51,18 +47,11 @@ def command(context: click.Context, config: str | None, check: bool) -> None:
         check_policy(settings, executor_for(settings).actions)
         click.echo("The supervisor would start with these settings.")
         return
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    stop = threading.Event()
-    for number in signals_that_end():
-        signal.signal(number, lambda *_: stop.set())
+    stop = start_serving()
     supervisor = Supervisor(settings)
     address = supervisor.start()
     _log.info("the executor is %s", settings.executor.kind)
-    click.echo(json.dumps({"supervisor": address}))
-    sys.stdout.flush()
-    stop.wait()
+    serve_until(stop, {"supervisor": address})
     supervisor.stop()
 
 

@@ -7,9 +7,8 @@ import contextlib
 import json
 import logging
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +35,8 @@ from otel_straggler.collector.history.writer import (
     start_backfill,
 )
 from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, ByteBudget, Intake, Request
-from otel_straggler.collector.ingest.servers import Servers, require_packages
+from otel_straggler.collector.ingest.loop_thread import require_packages
+from otel_straggler.collector.ingest.servers import Servers
 from otel_straggler.collector.metrics.self_metrics import self_families
 from otel_straggler.collector.settings import (
     CollectorSettings,
@@ -81,7 +81,7 @@ class Collector:
     """
 
     def __init__(self, settings: CollectorSettings | None = None) -> None:
-        require_packages()
+        require_packages("collector", "httptools", "h2")
         from otel_straggler.collector.api.routes import Api
         from otel_straggler.collector.views.pages import Pages
 
@@ -123,7 +123,7 @@ class Collector:
         self._trials = Trials(settings)
         self._peers = Peers(
             settings.metrics.peers,
-            ages=self._worker.ages,
+            ages=lambda: self._worker.snapshot.ages(),  # noqa: PLW0108  of the newest
             evict=self._worker.evict_runs,
             take_over=self._notifying.take_over,
         )
@@ -393,11 +393,3 @@ class Stopping:
             stop(self.left_s(share))
         except Exception:  # noqa: BLE001 - logged; what is left must be written all the same
             _log.exception("%s could not be stopped in order; the rest is", what)
-
-
-def has_ended(threads: Iterable[threading.Thread], within_s: float) -> bool:
-    """Whether all threads end within the time."""
-    until_s = time.monotonic() + within_s
-    for thread in threads:
-        thread.join(max(0.0, until_s - time.monotonic()))
-    return not any(thread.is_alive() for thread in threads)

@@ -1,91 +1,38 @@
 """All settings of the collector, in one table: the file's sections, in its order.
 
 A new setting is one row here (of scores, verdicts and hangs: in ``detect/scores/settings.py``; of
-alerts: in ``alerts/settings.py``), and the place that uses it.
+alerts: in ``alerts/settings.py`` and ``alerting/posting.py``), and the place that uses it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Final
-from urllib.parse import urlsplit
 
 from otel_straggler import semconv
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.collector.access.settings import AuthSettings, TlsSettings
-from otel_straggler.collector.alerting.posting import Access
+from otel_straggler.collector.access.settings import ADDRESS, AuthSettings, TlsSettings
+from otel_straggler.collector.alerting.posting import NotifySettings
+from otel_straggler.config import TOKEN
 from otel_straggler.detect.scores.settings import HangSettings, ScoreSettings, VerdictSettings
-from otel_straggler.errors import ConfigError
-from otel_straggler.model.alert import Mode, Severity
+from otel_straggler.model.alert import Mode
 from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.span_rules import SpanNames
 from otel_straggler.secret import secret_if_url
 from otel_straggler.setting import (
     ANY_TEXT,
+    BASE_URLS,
     SWITCH,
     above,
     choice,
     integer,
     kind,
-    number,
     option,
     text,
     texts,
 )
 
 MiB: Final = 1024 * 1024
-
-
-def parse_address(address: str, *, where: str) -> tuple[str, int]:
-    """Split HOST:PORT (an IPv6 host in brackets).
-
-    >>> parse_address("[::1]:4318", where="x")
-    ('::1', 4318)
-
-    Raises:
-        ConfigError: there is no port, or it is none.
-    """
-    host, colon, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
-        expected = "HOST:PORT with a port of 0 to 65535"
-        remedy = "Use for example 127.0.0.1:4318; port 0 picks a free one."
-        raise ConfigError.of(where, address, expected, remedy)
-    return host, int(port)
-
-
-def _is_address(address: str) -> bool:
-    try:
-        parse_address(address, where="")
-    except ConfigError:
-        return False
-    return True
-
-
-def _is_url(url: str) -> bool:
-    """Whether it has a scheme and a host, and nothing that would show in logs or be cut off."""
-    if not url.isprintable() or " " in url:
-        return False
-    try:
-        parts = urlsplit(url)
-        parts.port  # noqa: B018 - raises if it is no port
-    except ValueError:
-        return False
-    is_http = parts.scheme in ("http", "https") and bool(parts.hostname)
-    return is_http and "@" not in parts.netloc and not parts.fragment
-
-
-def _is_base(url: str) -> bool:
-    return _is_url(url) and "?" not in url
-
-
-def _urls(value: object) -> tuple[str, ...]:
-    """Of a list, or of text with commas between them."""
-    if isinstance(value, str):
-        value = [part.strip() for part in value.split(",") if part.strip()]
-    is_list = isinstance(value, (list, tuple)) and all(isinstance(each, str) for each in value)
-    return tuple(value) if is_list else ("",)  # type: ignore[arg-type]
 
 
 def _is_forward_url(url: str) -> bool:
@@ -97,11 +44,6 @@ def _are_stripped(values: list[str]) -> bool:
     return all(value and value == value.strip() for value in values)
 
 
-def is_token(token: str) -> bool:
-    return len(token) <= 500 and all("!" <= letter <= "~" for letter in token)
-
-
-_ADDRESS: Final = text("HOST:PORT, such as 127.0.0.1:9464; port 0 picks a free one", _is_address)
 _BYTES: Final = integer(MiB)
 _KEYS: Final = texts("a list of attribute keys without blanks around them", _are_stripped)
 _PATTERNS: Final = texts("a list of patterns of span names, such as train.*", _are_stripped)
@@ -110,7 +52,6 @@ _FORWARD_MODE: Final = kind(
     expected='"off", "all" or "sampled"',
     convert=lambda value: value or ("off" if value is False else ""),  # YAML reads off as false
 )
-_URL: Final = "an http:// or https:// URL without a name or password in it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +59,9 @@ class ReceiverSettings:
     """Where OTLP comes in."""
 
     otlp_http: str = option(
-        "127.0.0.1:4318", _ADDRESS, "OTLP over HTTP, protobuf and JSON", "--otlp-http HOST:PORT"
+        "127.0.0.1:4318", ADDRESS, "OTLP over HTTP, protobuf and JSON", "--otlp-http HOST:PORT"
     )
-    otlp_grpc: str = option("127.0.0.1:4317", _ADDRESS, "OTLP over gRPC", "--otlp-grpc HOST:PORT")
+    otlp_grpc: str = option("127.0.0.1:4317", ADDRESS, "OTLP over gRPC", "--otlp-grpc HOST:PORT")
     max_body_bytes: int = option(
         64 * MiB,
         integer(1024),
@@ -139,7 +80,7 @@ class MetricsSettings:
     """The live page, /metrics, /v1/report, /healthz and /readyz."""
 
     listen: str = option(
-        "127.0.0.1:9464", _ADDRESS, "live page, /metrics, /v1/report, health", "--metrics HOST:PORT"
+        "127.0.0.1:9464", ADDRESS, "live page, /metrics, /v1/report, health", "--metrics HOST:PORT"
     )
     socket: str = option(
         "",
@@ -157,11 +98,7 @@ class MetricsSettings:
     )
     peers: tuple[str, ...] = option(
         (),
-        kind(
-            accepts=lambda value: all(map(_is_base, _urls(value))),
-            expected="http:// or https:// URLs without a name or password in them",
-            convert=_urls,
-        ),
+        BASE_URLS,
         "metrics addresses of the other shards behind one gateway: the page and `/v1/runs` show "
         "the runs of all, and a run that moves between them alerts once. The list may contain this "
         "shard",
@@ -201,7 +138,7 @@ class AttributeSettings:
     section: tuple[str, ...] = option((), _KEYS, "the section of a span, in place of its name")
 
     def aliases(self) -> Aliases:
-        return Aliases().extended(**dataclasses.asdict(self))
+        return Aliases().extended(**asdict(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,7 +220,7 @@ class CommandsSettings:
     )
     token: str = option(
         "",
-        text("letters, digits and signs of ASCII without blanks", is_token, is_secret=True),
+        TOKEN,
         "shared secret of both; the variable `OTEL_STRAGGLER_COMMANDS_TOKEN` if empty",
     )
     on_hang: tuple[str, ...] = option(
@@ -351,7 +288,7 @@ class HistorySettings:
 
     path: str = option(
         "",
-        dataclasses.replace(ANY_TEXT, convert=secret_if_url),
+        replace(ANY_TEXT, convert=secret_if_url),
         "SQLite file; or `postgresql://USER@HOST/DATABASE`, which all shards may share (the "
         "password: in `PGPASSWORD` or `~/.pgpass`); empty = in memory, gone with the process",
         "--history PATH",
@@ -382,50 +319,6 @@ class HistorySettings:
     spool_max_mib: int = option(
         1024, integer(1), "size of the log; beyond it the oldest requests are dropped, and counted"
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotifySettings(Access):
-    """Whom the collector itself notifies; by default nobody. Alertmanagers or one webhook; both
-    would notify people twice."""
-
-    alertmanagers: tuple[str, ...] = option(
-        (),
-        texts(
-            "a list of http:// or https:// URLs without a name or password in it, e.g. "
-            "http://alertmanager:9093",
-            lambda urls: all(map(_is_base, urls)) and len(set(urls)) == len(urls),
-        ),
-        "base URLs of all replicas, e.g. http://alertmanager:9093; each gets everything, in mode "
-        "observe too (labelled so)",
-    )
-    webhook: str = option(
-        "",
-        text(_URL, lambda url: not url or _is_url(url)),
-        "URL that understands Alertmanager's webhooks; it is notified only in mode page",
-    )
-    min_severity: Severity = option(
-        "warning", choice("info", "warning", "critical"), "for a webhook: info, warning or critical"
-    )
-    send_resolved: bool = option(True, SWITCH, "whether a webhook is notified when an alert ends")
-    resend_s: float = option(
-        60.0,
-        number(0.1, 3_600),
-        "from one message on a firing alert to an Alertmanager to the next",
-    )
-    interval_s: float = option(
-        60.0, number(0.1, 86_400), "a webhook gets at most one message in so long"
-    )
-    repeat_s: float = option(14_400.0, number(60), "and one without news after so long")
-    external_url: str = option(
-        "",
-        text(_URL, lambda url: not url or _is_base(url)),
-        "address of this collector for people, for links; that of its pages if empty",
-    )
-
-    @property
-    def is_on(self) -> bool:
-        return bool(self.alertmanagers or self.webhook)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_straggler.collector.access.grants import read_grants
-from otel_straggler.collector.access.settings import is_loopback
+from otel_straggler.collector.access.settings import is_loopback, parse_address
 from otel_straggler.collector.access.tls import ServerTls, check_tls
+from otel_straggler.collector.alerting.posting import NotifySettings
 from otel_straggler.collector.settings import (
     CollectorSettings,
     CommandsSettings,
-    NotifySettings,
-    is_token,
-    parse_address,
 )
+from otel_straggler.config import TOKEN
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.errors import ConfigError
 from otel_straggler.setting import Setting, read_section, rows_of, sections_of
@@ -138,11 +137,11 @@ def with_token(
         ConfigError: commands are on without a token, or it cannot stand in a header.
     """
     given = settings.token or (os.environ if env is None else env).get(TOKEN_VARIABLE, "").strip()
-    if settings.enabled and not (given and is_token(given)):
+    if settings.enabled and not (given and TOKEN.accepts(given)):
         raise ConfigError.of(
             f"{where}: commands.token",
             "..." if given else "",
-            "a token of letters, digits and signs of ASCII without blanks",
+            TOKEN.expected,
             f"Set {TOKEN_VARIABLE}, for example to the output of: openssl rand -hex 32",
         )
     return replace(settings, token=given)

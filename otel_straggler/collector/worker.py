@@ -10,9 +10,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TypeAlias
 
 from otel_straggler import semconv
 from otel_straggler.collector.api.commands import Commands, Key
@@ -22,9 +21,16 @@ from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.store import Summary
 from otel_straggler.collector.history.writer import HistoryWriter, new_summaries
 from otel_straggler.collector.ingest.intake import ByteBudget
-from otel_straggler.collector.runs.admission import WHATS, AdmissionControl, Eviction
-from otel_straggler.collector.runs.batches import BatchCoalescer
+from otel_straggler.collector.runs.admission import AdmissionControl, Eviction
 from otel_straggler.collector.runs.clock import CollectorClock
+from otel_straggler.collector.runs.observer import (
+    BatchCoalescer,
+    Guarded,
+    Item,
+    Observer,
+    Step,
+    WorkerCounts,
+)
 from otel_straggler.collector.runs.plausibility import Plausibility
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
@@ -36,7 +42,7 @@ from otel_straggler.model.alert import Alert
 from otel_straggler.model.flight_records import FlightRecord
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.otlp.metric_rules import DecodedMetrics
-from otel_straggler.otlp.span_rules import DecodedSpans, Progress
+from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.throttle import Throttle
 
 _log = logging.getLogger(__name__)
@@ -58,37 +64,10 @@ _STALLED_S = 60.0
 _STOP_S = 12.0
 _SCORING_SHARE = 0.6
 """Part of the time to stop for what waits; the rest is for the windows and the state."""
-UNSCORED = "unscored"
-_Step: TypeAlias = Callable[[], None]
 
 
 def _wake() -> None:
     """An item of the queue that ends the wait for one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    content: DecodedSpans | DecodedMetrics
-    size: int
-    now_ns: int
-    sequence: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerCounts:
-    """Rows, windows, and points of histograms so far, by outcome."""
-
-    rows: dict[str, int]
-    windows: dict[str, int]
-    section_times: dict[str, int]
-    kernel_times: dict[str, int] = field(default_factory=dict)
-    failures: int = 0
-    rejected: dict[str, int] = field(default_factory=dict)
-    names_folded: int = 0
-
-    def with_rejected(self, counts: Mapping[str, int]) -> WorkerCounts:
-        """The same with what others rejected."""
-        return replace(self, rejected={**self.rejected, **counts})
 
 
 class Worker:
@@ -129,16 +108,28 @@ class Worker:
         )
         self._admission = AdmissionControl(scoring, store)
         self._plausibility = Plausibility(scoring, store)
-        self._eviction = Eviction(scoring, settings.liveness.give_up_s)
+        self._guarded = Guarded()
         # The scorer may hold as many as there are until the next view.
         scores = replace(scoring, max_runs=2 * scoring.max_runs)
         scorer = self._scorer = Scorer(scores, settings.verdicts, store.learn)
+        self._observer = Observer(
+            store,
+            scorer,
+            self._clock,
+            self._admission,
+            self._plausibility,
+            Eviction(scoring, settings.liveness.give_up_s),
+            history=self._history,
+            budget=budget,
+            guarded=self._guarded,
+            keep_windows=self._observe_windows,
+        )
         self._publisher = Publisher(
             settings, store, scorer, self._clock, self._decisions, self._maintenance, settings.mode,
             series_shares,
         )  # fmt: skip
         self.commands = Commands(settings.commands, receive=self.receive_flight_record)
-        self._queue: queue.SimpleQueue[_Item | _Step | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item | Step | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="straggler-scorer", daemon=True)
         self._is_dirty = True
         self._publishing, self._paging = (
@@ -154,7 +145,6 @@ class Worker:
         self._page_requests: deque[Future[None]] = deque()
         self._published_at_ns = self._weighed_at_ns = 0
         self._ticked_at_ns = monotonic_ns()
-        self._failures = 0
         self._give_up_at_ns = math.inf
         self._through = 0
         self.given_up = (0, 0)
@@ -167,7 +157,7 @@ class Worker:
 
     def ingest(self, content: DecodedSpans | DecodedMetrics, size: int, sequence: int = 0) -> None:
         """Queue a request; ``sequence``: of the spool, ascending, 0: it is not stored there."""
-        self._queue.put(_Item(content, size, self._monotonic_ns(), sequence))
+        self._queue.put(Item(content, size, self._monotonic_ns(), sequence))
 
     def backfill(self, run_id: str, group: str, columns: Sequence[Column]) -> None:
         """Put windows of the history before those of this process."""
@@ -192,23 +182,15 @@ class Worker:
         """Publish at the next tick: a decision has changed."""
         self._is_dirty = True
 
-    def ages(self) -> dict[str, float]:
-        """Seconds since each run was last heard from, as of the last snapshot."""
-        ages: dict[str, float] = {}
-        for run_id, view in self.snapshot.runs.items():
-            touched = [world.touched_at_s for world in view.worlds.values() if world.touched_at_s]
-            if touched:
-                ages[run_id] = max(0.0, view.now_s - view.ahead_s - max(touched))
-        return ages
-
     def evict_runs(self, run_ids: Sequence[str]) -> None:
         """Another shard has them now."""
-        self._queue.put(partial(self._evict_runs, tuple(run_ids)))
+        evict = self._observer.evict_runs
+        self._queue.put(lambda: evict(tuple(run_ids), self._monotonic_ns()))
 
     def receive_flight_record(self, key: Key, record: FlightRecord | None, age_s: float) -> None:
         """The flight record of a rank, or None if it has none."""
         read_at_ns = self._monotonic_ns() - int(age_s * 1e9)
-        self._queue.put(partial(self._observe_flight_record, key, record, read_at_ns))
+        self._queue.put(partial(self._observer.observe_flight_record, key, record, read_at_ns))
 
     def start(self, collector_id: str) -> None:
         """Restore the history, and begin; ``collector_id`` is the label ``collector``."""
@@ -243,25 +225,7 @@ class Worker:
         return self._thread.is_alive() and stalled_ns < _STALLED_S * 1e9
 
     def counts(self) -> WorkerCounts:
-        counts = self._scorer.counts
-        return WorkerCounts(
-            rows={
-                "scored": counts.scored,
-                "duplicate": counts.duplicates,
-                "superseded": counts.superseded,
-                "late": counts.late,
-                UNSCORED: self.given_up[1],
-            },
-            windows=dict(counts.windows),
-            section_times=self._store.histograms.counts(),
-            kernel_times=dict(counts.kernel_times),
-            failures=self._failures,
-            rejected={
-                **{what: self._admission.counts[what] for what in WHATS},
-                **self._plausibility.counts,
-            },
-            names_folded=counts.names_folded,
-        )
+        return self._observer.counts(unscored=self.given_up[1])
 
     # --- the worker's thread ----------------------------------------------------------------
 
@@ -279,9 +243,9 @@ class Worker:
                 time.sleep(max(0.0, began_s + _ROUND_S - time.monotonic()))
         self._guarded(self.finish)
 
-    def _wait_for_items(self) -> list[_Item | _Step | None]:
+    def _wait_for_items(self) -> list[Item | Step | None]:
         """What waits, up to None, which ends the thread."""
-        items: list[_Item | _Step | None] = []
+        items: list[Item | Step | None] = []
         try:
             items.append(self._queue.get(timeout=_TICK_S))
             while items[-1] is not None and len(items) <= _AT_ONCE:
@@ -294,7 +258,7 @@ class Worker:
         """Process all that waits, now (for tests that run without the thread)."""
         self._process([self._queue.get_nowait() for _ in range(self._queue.qsize())])
 
-    def _process(self, items: list[_Item | _Step | None]) -> None:
+    def _process(self, items: list[Item | Step | None]) -> None:
         """Score in order; batches of spans together, where that gives the same scores."""
         waiting = BatchCoalescer()
         through = self._through
@@ -302,116 +266,23 @@ class Worker:
         for item in items:
             if item is None:
                 continue
-            if not isinstance(item, _Item):
+            if not isinstance(item, Item):
                 self._guarded(item)
                 continue
             if self._monotonic_ns() >= self._give_up_at_ns:
                 self._drop(item)
                 continue
             through = max(through, item.sequence)
-            for admitted in self._admitted(item):
-                self._process_one(admitted, waiting)
-        self._score(waiting)
+            self._observer.observe(item, waiting)
+        self._observer.score(waiting)
         self._through = through
         self._is_dirty |= any(item is not None and item is not _wake for item in items)
 
-    def _process_one(self, item: _Item, waiting: BatchCoalescer) -> None:
-        content = item.content
-        if isinstance(content, DecodedSpans):
-            if not waiting.has_room_for(content.batch):
-                self._score(waiting)
-            waiting.add(content.batch, item.size, item.now_ns)
-            self._guarded(partial(self._observe_progress, content, item.now_ns))
-            return
-        if any(beat.finished_at_s is not None for beat in content.heartbeats):
-            self._score(waiting)  # a rank's end comes after all that it did
-        self._guarded(partial(self._observe_metrics, content, item.now_ns))
-        self._budget.release(item.size)
-
-    def _drop(self, item: _Item) -> None:
+    def _drop(self, item: Item) -> None:
         requests, rows = self.given_up
         new = len(item.content.batch) if isinstance(item.content, DecodedSpans) else 0
         self.given_up = requests + 1, rows + new
         self._budget.release(item.size)
-
-    def _admitted(self, item: _Item) -> list[_Item]:
-        """What may be scored now: what waited for this request, and its own plausible part."""
-        now_s = self._clock.at_s(item.now_ns)
-        try:
-            content = self._history.unsaved_part(item.content, item.sequence)
-            content = self._plausibility.screened(content, now_s)
-            content = self._admission.admitted(content, now_s)
-            wall_s = now_s + self._clock.ahead_s
-            ready = self._plausibility.settled(content, now_s, wall_s, item.sequence)
-            self._restart_returned(item.now_ns)
-        except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
-            self._failures += 1
-            _log.exception("admission failed; the whole request is admitted")
-            return [item]
-        *waited, own = ready
-        ages_ns = [int((now_s - each.arrived_s) * 1e9) for each in waited]
-        return [
-            *(
-                _Item(each.content, 0, item.now_ns - age_ns)
-                for each, age_ns in zip(waited, ages_ns, strict=True)
-            ),
-            replace(item, content=own.content),
-        ]
-
-    def _restart_returned(self, now_ns: int) -> None:
-        for run_id, group in self._plausibility.drain_returned():
-            self._observe_windows(self._scorer.evict(run_id, group), now_ns)
-            self._store.restart_world(run_id, group)
-
-    def _score(self, waiting: BatchCoalescer) -> None:
-        size = waiting.size
-        self._guarded(partial(self._observe_spans, waiting))
-        self._budget.release(size)
-
-    def _observe_spans(self, waiting: BatchCoalescer) -> None:
-        now_ns, batch = waiting.newest_ns, waiting.drain()
-        self._store.observe_spans(batch)
-        self._scorer.observe(batch, now_ns)
-
-    def _observe_progress(self, spans: DecodedSpans, now_ns: int) -> None:
-        now_s = self._clock.at_s(now_ns)
-        for source, progress in spans.progress.items():
-            liveness = self._store.world_of(source).liveness
-            liveness.observe_progress(source, progress, now_s, now_s + self._clock.ahead_s)
-
-    def _observe_flight_record(
-        self, key: Key, record: FlightRecord | None, read_at_ns: int
-    ) -> None:
-        run_id, group, rank = key
-        run = self._store.runs.get(run_id)
-        world = None if run is None else run.worlds.get(group)
-        if world is None:
-            return
-        if record is not None:
-            record = replace(record, read_at_s=self._clock.at_s(read_at_ns))
-        world.collectives.observe(rank, record)
-
-    def _observe_metrics(self, metrics: DecodedMetrics, now_ns: int) -> None:
-        now_s = self._clock.at_s(now_ns)
-        wall_s = now_s + self._clock.ahead_s
-        for beat in metrics.heartbeats:
-            liveness = self._store.world_of(beat.source).liveness
-            liveness.observe_heartbeat(beat, now_s, wall_s)
-            if beat.finished_at_s is None:
-                has_ended = liveness.has_ended(beat.source)  # this one was delivered late
-                self._scorer.mark_alive(beat.source, now_ns, has_ended=has_ended)
-            else:
-                self._scorer.finish(beat.source, now_ns, beat.step)
-                self._admission.end(beat.source, now_s)
-                self._plausibility.end(beat.source)
-        for times in metrics.section_times:
-            world = self._store.world_of(times.source)
-            if self._store.histograms.observe(world.histograms, times, now_ns):
-                progress = Progress(end_ns=times.end_ns)
-                world.liveness.observe_progress(times.source, progress, now_s, wall_s)
-        if metrics.kernel_times is not None:
-            self._scorer.observe_kernels(metrics.kernel_times)
-        self._store.observe_passthrough(metrics, now_s)
 
     def tick(self) -> None:
         """Close due windows, evict, publish what has changed."""
@@ -488,7 +359,7 @@ class Worker:
         self._published_at_ns = now_ns
         costly_before_s = self._publisher.costly_s
         with self._publishing.spending_cpu():
-            self._evict(now_ns)
+            self._observer.evict_due(now_ns, self._publisher.needs_somebody)
             snapshot = self._publisher.evaluate(now_ns, self._alerts, is_last=is_last)
             problems = self._admission.problems(self._scorer.folded_names())
             problems += tuple(self._plausibility.problems.texts())
@@ -522,28 +393,3 @@ class Worker:
                     world.asked.pop(semconv.DUMP_FLIGHT_RECORD, None)
                 asked = self.commands.ask_hung(view.run_id, group, hang, world.asked)
                 world.collectives.mark_asked(asked.get(semconv.DUMP_FLIGHT_RECORD, ()), now_s)
-
-    def _evict(self, now_ns: int) -> None:
-        """Evict what is over or too much; windows that were open are still published and kept.
-        Cost: O(runs)."""
-        now_s = self._clock.at_s(now_ns)
-        self._admission.drop_old(now_s)
-        self._plausibility.drop_old(now_s)
-        for run in list(self._store.runs.values()):
-            for group in self._eviction.due_worlds(run, now_s):
-                self._observe_windows(self._scorer.evict(run.run_id, group), now_ns)
-                self._store.evict_world(run.run_id, group)
-        runs = self._store.runs.values()
-        self._evict_runs(self._eviction.due_runs(runs, self._publisher.needs_somebody, now_s))
-
-    def _evict_runs(self, run_ids: Sequence[str]) -> None:
-        for run_id in run_ids:
-            self._observe_windows(self._scorer.evict(run_id), self._monotonic_ns())
-            self._store.evict(run_id)
-
-    def _guarded(self, step: _Step) -> None:
-        try:
-            step()
-        except Exception:  # noqa: BLE001 - logged and counted; scoring goes on
-            self._failures += 1
-            _log.exception("scoring failed; it goes on with the next request")

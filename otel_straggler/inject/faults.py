@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 from otel_straggler.errors import ConfigError
 
@@ -54,6 +54,7 @@ KINDS: Final[dict[str, Kind]] = {
 """The kinds of faults."""
 OF_SIMULATION: Final = {"crash": "rank_killed", "hang_never_joined": "rank_stuck"}
 """Names that simulated runs have for the same."""
+Refuse: TypeAlias = Callable[[object, str], NoReturn]
 MAX_S: Final = 3_600.0
 """Every fault is over after this."""
 _NUMBER = r"\d{1,9}(?:\.\d{1,6})?"
@@ -166,11 +167,7 @@ class Fault:
 
     @property
     def who(self) -> str:
-        if self.ranks:
-            return "rank" + ",".join(map(str, self.ranks))
-        if self.host is not None:
-            return f"host{self.host}"
-        return "all" if self.rail is None else f"rail{self.rail}"
+        return who_text(self.ranks, host=self.host, rail=self.rail)
 
     @classmethod
     def parse(cls, text: str) -> Fault:
@@ -229,12 +226,23 @@ def read_kind(text: str, name: str, size: str | None) -> tuple[str, float]:
     if name not in KINDS:
         _refuse(name, "one of " + ", ".join(KINDS))
     has_size = KINDS[name].min_size is not None
+    return name, read_size(text, name, size, has_size=has_size, refuse=_refuse)
+
+
+def read_size(text: str, kind: str, size: str | None, *, has_size: bool, refuse: Refuse) -> float:
+    """The size of a fault; 1 where its kind has none.
+
+    Args:
+        text: the fault, for an error.
+        has_size: whether its kind has one.
+        refuse: raises for a value and what was expected.
+    """
     if has_size != (size is not None):
-        _refuse(text, f"{name} {'with' if has_size else 'without'} a size")
+        refuse(text, f"{kind} {'with' if has_size else 'without'} a size")
     try:
-        return name, 1.0 if size is None else float(size)
+        return 1.0 if size is None else float(size)
     except ValueError:
-        _refuse(text, f"a number in place of {size!r}")
+        refuse(text, f"a number in place of {size!r}")
 
 
 def check_size(kind: str, size: float) -> None:
@@ -244,7 +252,7 @@ def check_size(kind: str, size: float) -> None:
         _refuse(f"{kind} of {size:g}", f"a size above {minimum:g}, at most {maximum:g}")
 
 
-def read_who(text: str, who: str, refuse: Callable[[object, str], NoReturn]) -> dict[str, Any]:
+def read_who(text: str, who: str, refuse: Refuse) -> dict[str, Any]:
     """``rank3,5``, ``host1``, ``rail0``, ``stage2`` or ``all`` as arguments of a fault.
 
     Args:
@@ -262,6 +270,17 @@ def read_who(text: str, who: str, refuse: Callable[[object, str], NoReturn]) -> 
     if len(numbers) > 1:
         refuse(text, f"one {match[1]}")
     return {match[1]: numbers[0]}
+
+
+def who_text(ranks: tuple[int, ...], **places: int | None) -> str:
+    """What :func:`read_who` reads.
+
+    >>> who_text((3, 5)), who_text((), host=None, rail=0), who_text(())
+    ('rank3,5', 'rail0', 'all')
+    """
+    if ranks:
+        return "rank" + ",".join(map(str, ranks))
+    return next((f"{name}{n}" for name, n in places.items() if n is not None), "all")
 
 
 def _lasts_s(text: str, match: re.Match[str], onset_s: float) -> float:

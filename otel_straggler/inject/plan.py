@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn
 
 from otel_straggler.errors import ConfigError
 from otel_straggler.inject.faults import Fault, Place, read_template
+from otel_straggler.yaml_file import read_yaml
 
 DAY_S: Final = 86_400.0
 MAX_FAULTS: Final = 10_000
@@ -201,20 +202,11 @@ def read_plan(path: Path) -> InjectionPlan:
 
     Raises:
         ConfigError: it cannot be read, or holds something else; says which row.
+        UnavailableError: it is YAML, and PyYAML is not installed.
     """
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError.of("plan", str(path), f"a readable file ({error})", _REMEDY) from error
     if path.suffix == ".csv":
-        import csv
-
-        rows: list[Any] = [
-            {name: value for name, value in row.items() if value}
-            for row in csv.DictReader(text.splitlines())
-        ]
-        return InjectionPlan(faults=_faults(path, rows))
-    document = _yaml(path, text)
+        return InjectionPlan(faults=_faults(path, _rows_of_csv(path)))
+    document = _yaml(path)
     rows = document.pop("faults", [])
     if not isinstance(rows, list) or len(rows) > MAX_FAULTS:
         _refuse_row(path, "faults", f"a list of at most {MAX_FAULTS} rows")
@@ -225,16 +217,19 @@ def read_plan(path: Path) -> InjectionPlan:
     return InjectionPlan.of(_faults(path, rows), options)
 
 
-def _yaml(path: Path, text: str) -> dict[str, Any]:
+def _rows_of_csv(path: Path) -> list[dict[str, str]]:
+    import csv
+
     try:
-        import yaml
-    except ImportError as error:
-        remedy = "Run: pip install 'otel-straggler[collector]', or write the plan as CSV."
-        raise ConfigError.of("plan", str(path), "PyYAML, to read YAML", remedy) from error
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        _refuse_row(path, str(error).replace("\n", " "), "YAML")
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError.of("plan", str(path), f"a readable file ({error})", _REMEDY) from error
+    return [{name: value for name, value in row.items() if value} for row in rows]
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    document: Any = read_yaml(path, see="docs/operate/inject.md", what="plan")
     if isinstance(document, list):
         document = {"faults": document}
     if not isinstance(document, dict):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from otel_straggler.errors import ConfigError
-from otel_straggler.inject.faults import read_who
+from otel_straggler.inject.faults import read_size, read_who, who_text
 
 GPU_KINDS: Final = ("compute", "ramp", "forward", "backward", "transient", "flap")
 HOST_KINDS: Final = ("data", "data_stall", "late")
@@ -88,12 +88,7 @@ class Fault:
 
     @property
     def who(self) -> str:
-        if self.ranks:
-            return "rank" + ",".join(map(str, self.ranks))
-        for name in ("host", "rail", "stage"):
-            if getattr(self, name) is not None:
-                return f"{name}{getattr(self, name)}"
-        return "all"
+        return who_text(self.ranks, host=self.host, rail=self.rail, stage=self.stage)
 
     @classmethod
     def parse(cls, text: str) -> Fault:
@@ -107,23 +102,14 @@ class Fault:
             _refuse(text, "a fault")
         if match["kind"] not in KINDS:
             _refuse(match["kind"], "one of " + ", ".join(KINDS))
-        is_hang = match["kind"] in HANG_KINDS
-        if is_hang != (match["size"] is None):
-            _refuse(text, f"{match['kind']} {'without' if is_hang else 'with'} a size")
+        kind, has_size = match["kind"], match["kind"] not in HANG_KINDS
         return cls(
-            kind=match["kind"],
-            size=1.0 if is_hang else _number(text, match["size"]),
+            kind=kind,
+            size=read_size(text, kind, match["size"], has_size=has_size, refuse=_refuse),
             onset_step=int(match["onset"]),
             end_step=int(match["end"]) if match["end"] else None,
             **read_who(text, match["who"] or "all", _refuse),
         )
-
-
-def _number(text: str, size: str) -> float:
-    try:
-        return float(size)
-    except ValueError:
-        _refuse(text, f"a number in place of {size!r}")
 
 
 def _refuse(value: object, expected: str) -> NoReturn:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from otel_straggler.collector.access.audit import Audit
 from otel_straggler.collector.access.guard import Guard
 from otel_straggler.collector.access.tls import ServerTls
+from otel_straggler.collector.ingest.loop_thread import LoopThread, listen, require_packages
 from otel_straggler.errors import UnavailableError
 from otel_straggler.otlp.clients.token import token_headers
 from otel_straggler.secret import reveal
 from otel_straggler.supervisor.api import MAX_BODY_BYTES, SupervisorApi
 from otel_straggler.supervisor.engine import Engine
-from otel_straggler.supervisor.executors import Executor
-from otel_straggler.supervisor.executors.printing import PrintExecutor
+from otel_straggler.supervisor.executors import Executor, PrintExecutor
 from otel_straggler.supervisor.executors.programs import Programs
 from otel_straggler.supervisor.executors.shell import ShellExecutor
 from otel_straggler.supervisor.executors.slurm import SlurmExecutor
@@ -28,15 +26,12 @@ from otel_straggler.supervisor.settings import (
     SupervisorSettings,
     check_policy,
     check_start,
-    split_address,
 )
 from otel_straggler.supervisor.store import Store
 from otel_straggler.supervisor.telemetry import Export, Telemetry, exporting
 
 _log = logging.getLogger(__name__)
-_Result = TypeVar("_Result")
 _CONNECTIONS: Final = 512
-_START_S: Final = 30.0
 _TOKEN_FILE: Final = "export.token_file"  # noqa: S105  a name, no secret
 
 
@@ -78,7 +73,7 @@ class Supervisor:
         executor: Executor | None = None,
         export: Export | None = None,
     ) -> None:
-        _require_packages()
+        require_packages("supervisor", "httptools")
         from otel_straggler.collector.ingest.http_messages import HttpLimits
         from otel_straggler.collector.ingest.http_server import HttpServer
 
@@ -106,8 +101,7 @@ class Supervisor:
         self._api = SupervisorApi(self.engine, self.telemetry, guard)
         limits = HttpLimits(body_bytes=MAX_BODY_BYTES, connections=_CONNECTIONS)
         self._server = HttpServer(self._api, limits, tls)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="straggler-server", daemon=True)
+        self._loop = LoopThread("straggler-server")
 
     def _exporting(self) -> Export:
         settings = self._settings.export
@@ -124,46 +118,25 @@ class Supervisor:
         """
         if not self._settings.policy.rules:
             _log.warning("policy.rules is empty: alerts and reports are counted, nothing is done")
-        self._thread.start()
-        listen = self._settings.server.listen
+        self._loop.start()
         try:
-            host, port = self._call(self._server.start(*split_address(listen)))
-        except OSError as error:
+            address = listen(
+                lambda host, port: self._loop.call(self._server.start(host, port)),
+                self._settings.server.listen,
+                "server.listen",
+            )
+        except UnavailableError:
             self.stop()
-            expected = "an address of this machine whose port is free"
-            remedy = f"Choose another port, or 0 for a free one ({error})."
-            raise UnavailableError.of("server.listen", listen, expected, remedy) from None
+            raise
         self.engine.start()
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return address
 
     def stop(self) -> None:
         """Take nothing more, finish the step in progress, and end."""
-        if self._thread.is_alive():
-            self._call(self._server.stop(1.0))
+        if self._loop.is_running:
+            self._loop.call(self._server.stop(1.0))
             self._api.close()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(2.0)
+            self._loop.stop()
         self.engine.close(self._settings.executor.timeout_s + 1.0)
         self._store.close()
         self._end_export()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
-
-    def _call(self, work: Coroutine[Any, Any, _Result]) -> _Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_S)
-
-
-def _require_packages() -> None:
-    try:
-        import httptools  # noqa: F401
-    except ImportError as error:
-        msg = (
-            "the supervisor needs the package httptools, which is not installed. "
-            "Install it with: pip install 'otel-straggler[collector]'"
-        )
-        raise UnavailableError(msg) from error

@@ -8,10 +8,26 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_straggler.collector.access.grants import read_grants
-from otel_straggler.collector.access.settings import AuthSettings, TlsSettings, is_loopback
+from otel_straggler.collector.access.settings import (
+    ADDRESS,
+    AuthSettings,
+    TlsSettings,
+    is_loopback,
+    parse_address,
+)
 from otel_straggler.collector.access.tls import ServerTls, check_tls
 from otel_straggler.errors import ConfigError
-from otel_straggler.setting import ANY_TEXT, above, choice, kind, option, read_section, text, texts
+from otel_straggler.setting import (
+    ANY_TEXT,
+    above,
+    choice,
+    is_base_url,
+    kind,
+    option,
+    read_section,
+    text,
+    texts,
+)
 from otel_straggler.supervisor.executors.kubernetes import KubernetesSettings
 from otel_straggler.supervisor.executors.shell import ShellSettings
 from otel_straggler.supervisor.executors.slurm import SlurmSettings
@@ -30,36 +46,13 @@ _HOSTS: Final = kind(
 )
 
 
-def split_address(address: str) -> tuple[str, int]:
-    """Host and port.
-
-    >>> split_address("[::1]:9470")
-    ('::1', 9470)
-
-    Raises ValueError if it is no address.
-    """
-    host, _, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
-        raise ValueError(address)
-    return host, int(port)
-
-
-def _is_address(address: str) -> bool:
-    try:
-        split_address(address)
-    except ValueError:
-        return False
-    return True
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
     """Where alerts, reports and commands come in."""
 
     listen: str = option(
         "127.0.0.1:9470",
-        text("HOST:PORT, such as 127.0.0.1:9470; port 0 picks a free one", _is_address),
+        ADDRESS,
         "address",
     )
     allowed_hosts: tuple[str, ...] = option(
@@ -110,7 +103,7 @@ class ExportSettings:
         "",
         text(
             "an http:// or https:// URL without /v1/traces",
-            lambda url: not url or url.startswith(("http://", "https://")),
+            lambda url: not url or is_base_url(url),
         ),
         "base URL for OTLP over HTTP; empty = no spans are sent",
     )
@@ -158,7 +151,7 @@ def check_start(settings: SupervisorSettings) -> None:
         ConfigError: it would be open to others, or a file of grants or certificates is wrong.
     """
     listen, auth = settings.server.listen, settings.auth
-    if not (auth.is_on or auth.insecure or is_loopback(split_address(listen)[0])):
+    if not (auth.is_on or auth.insecure or is_loopback(parse_address(listen, where="")[0])):
         raise ConfigError.of(
             "server.listen",
             listen,

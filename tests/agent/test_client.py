@@ -15,7 +15,7 @@ import pytest
 from otel_straggler import fault_tolerance
 from otel_straggler.agent.beats import BeatReader
 from otel_straggler.agent.client import RankMonitorClient
-from otel_straggler.agent.errors import RankMonitorClientError
+from otel_straggler.agent.frames import RankMonitorClientError
 from otel_straggler.agent.monitoring import SOCKET_VARIABLES
 from otel_straggler.detect.hangs.rank_timeouts import RankBeats
 

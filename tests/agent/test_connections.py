@@ -18,8 +18,7 @@ import pytest
 
 from otel_straggler.agent.beats import BeatPage, BeatReader
 from otel_straggler.agent.connections import Connection, Peer, Rejections
-from otel_straggler.agent.errors import ProtocolError
-from otel_straggler.agent.frames import MAX_FRAME, Frames, encode
+from otel_straggler.agent.frames import MAX_FRAME, Frames, ProtocolError, encode
 
 from ..waiting import eventually
 from .conftest import LocalAgent, MakeAgent, MakeClient
@@ -241,7 +240,8 @@ except PermissionError as error:
 
 
 @pytest.mark.skipif(
-    os.geteuid() != 0, reason="not root: it would show that another user's process is refused"
+    os.geteuid() != 0,
+    reason="not root (run as root): it would show that another user's process is refused",
 )
 def test_another_user_is_refused_with_one_log_line(
     make_agent: MakeAgent, tmp_path: Path, caplog: pytest.LogCaptureFixture

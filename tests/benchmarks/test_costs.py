@@ -8,10 +8,10 @@ from benchmarks.harness.nvrx import is_installed
 from otel_straggler.native import NATIVE
 
 needs_nvrx = pytest.mark.skipif(
-    not is_installed(), reason="would compare with nvidia-resiliency-ext, which is not installed"
+    not is_installed(), reason="nvidia-resiliency-ext is not installed: it would be compared with"
 )
 needs_native = pytest.mark.skipif(
-    NATIVE is None, reason="would measure the extension, which was not built"
+    NATIVE is None, reason="the extension was not built: its costs were not measured"
 )
 
 

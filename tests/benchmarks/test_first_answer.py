@@ -43,7 +43,7 @@ def test_the_training_is_the_lines_of_the_readme_with_the_collector_that_was_sta
     compile(code, "train.py", "exec")
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="would link torch, which is not installed")
+@pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed: it would be linked")
 def test_torch_is_linked_with_what_it_needs_and_nothing_else() -> None:
     """So pip finds torch installed, and installs the rest as for a newcomer."""
     linked = first_answer.torch_and_needed()

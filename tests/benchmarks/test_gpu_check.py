@@ -458,7 +458,9 @@ class Event:
 )
 def test_a_profilers_kernels_are_told_from_what_else_it_shows(event, is_kernel):
     """Truth for attribution is a count of kernels, without copies, fills and ranges."""
-    pytest.importorskip("torch", reason="it would show what counts as a kernel")
+    pytest.importorskip(
+        "torch", reason="torch is not installed: it would show what counts as a kernel"
+    )
     from benchmarks.gpu.cuda import _is_kernel
 
     assert _is_kernel(event) == is_kernel

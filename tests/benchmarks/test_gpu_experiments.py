@@ -49,7 +49,9 @@ def run(request, tmp_path_factory):
     """A group of experiments that has run; its notebooks by key."""
     if NATIVE is None:
         pytest.skip("the extension was not built: it would show that every experiment runs")
-    pytest.importorskip("torch", reason="it would show that every experiment runs")
+    pytest.importorskip(
+        "torch", reason="torch is not installed: it would show that every experiment runs"
+    )
     if shutil.which(os.environ.get("CXX", "g++")) is None:
         why = "no C++ compiler: it would show that every experiment runs"
         pytest.fail(why) if os.environ.get("CI") else pytest.skip(why)

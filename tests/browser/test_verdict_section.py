@@ -99,3 +99,12 @@ def test_legends_of_a_narrow_page_are_one_line(collector: Any, look: Any) -> Non
     )
     assert len(heights) == 3
     assert max(heights) <= 48, heights  # one line of names, one of figures
+
+
+def test_a_chart_of_a_narrow_page_leaves_room_for_the_next(collector: Any, look: Any) -> None:
+    page = look(collector, viewport={"width": 400, "height": 900})
+    heights = page.page.evaluate(
+        "() => [...document.querySelectorAll('.chart-body')].map(e => e.offsetHeight)"
+    )
+    assert len(heights) == 3
+    assert max(heights) <= 250, heights

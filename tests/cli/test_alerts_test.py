@@ -10,12 +10,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from otel_straggler.cli.alerts import command
+from otel_straggler.collector.alerting.posting import NotifySettings
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
     AlertsSettings,
     CollectorSettings,
     MetricsSettings,
-    NotifySettings,
     ReceiverSettings,
 )
 

@@ -107,7 +107,10 @@ def test_ranks_that_speak_grpc_share_an_address_for_it(
     job: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given by name, or found at the port for gRPC; who speaks HTTP does not use it."""
-    pytest.importorskip("grpc", reason="it would show that a collector is found over gRPC, too")
+    pytest.importorskip(
+        "grpc",
+        reason="grpc is not installed: it would show that a collector is found over gRPC, too",
+    )
     grpc = {"OTEL_STRAGGLER_PROTOCOL": "grpc"}
     job.rank(0, grpc, endpoint="http://collector:4317")
     for endpoint in (result := job.rank(1, grpc)).traces, result.metrics:
@@ -192,7 +195,9 @@ def test_a_store_that_cannot_do_it_changes_nothing(
 
 def test_a_store_of_torch_keeps_the_address(job: Job) -> None:
     """The real calls, of which our stand-in is a copy."""
-    torch = pytest.importorskip("torch", reason="torch's own store would show that these fit")
+    torch = pytest.importorskip(
+        "torch", reason="torch is not installed: torch's own store would show that these fit"
+    )
     job.store = torch.distributed.HashStore()
     job.rank(0, endpoint="http://collector:4318")
     assert job.rank(1).traces.url == "http://collector:4318/v1/traces"
@@ -215,7 +220,10 @@ def test_a_server_counts_only_if_it_says_that_it_scores(scorer: CapturedRequests
 
 
 def test_a_server_says_so_over_grpc_too() -> None:
-    pytest.importorskip("grpc", reason="it would show that a collector is known over gRPC, too")
+    pytest.importorskip(
+        "grpc",
+        reason="grpc is not installed: it would show that a collector is known over gRPC, too",
+    )
     from .sinks import GrpcSink
 
     with GrpcSink() as sink:

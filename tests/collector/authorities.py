@@ -32,7 +32,9 @@ class Authority:
         if os.environ.get("CI"):
             import trustme
         else:
-            trustme = pytest.importorskip("trustme", reason="without trustme TLS was not tried")
+            trustme = pytest.importorskip(
+                "trustme", reason="trustme is not installed: TLS was not tried"
+            )
         self._folder = folder
         self._ca = trustme.CA()
         self.ca_file = str(folder / "ca.pem")

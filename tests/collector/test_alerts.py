@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.settings import AlertsSettings, NotifySettings
+from otel_straggler.collector.alerting.posting import NotifySettings
+from otel_straggler.collector.settings import AlertsSettings
 
 from ..servers.alertmanager import running_alertmanager
 from ..servers.receiver import Receiver

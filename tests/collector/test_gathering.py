@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from otel_straggler.collector.runs.batches import MAX_ROWS, BatchCoalescer
+from otel_straggler.collector.runs.observer import MAX_ROWS, BatchCoalescer
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.model.observation import BatchBuilder, ObservationBatch
 from otel_straggler.model.rank import Source

@@ -79,7 +79,7 @@ def test_a_slow_gpu_has_a_low_score_and_nobody_else(
 ) -> None:
     """10 % in one kernel class: 0.91 in that section. Over every way in; a request that comes
     twice counts once; long collectives are nobody's fault."""
-    live = start(scoring__window_steps=4)
+    live = start(scoring__window_steps=4, scoring__grace_s=60.0)
     for number in (*range(RANKS), 0):
         answer = way.send(live, request_of(number, kernels_of(number)), "metrics")
         assert answer.what == "ok"
@@ -175,7 +175,7 @@ def test_own_best_times_and_gpu_scores_are_kept_in_the_history(
     be read."""
     path = str(tmp_path / "history.db")
     for run_id, slow in (("run", 1.0), ("again", 2.0)):
-        live = start(history__path=path, scoring__window_steps=4)
+        live = start(history__path=path, scoring__window_steps=4, scoring__grace_s=60.0)
         for number in range(RANKS):
             kernels = kernels_of(number, slow)
             live.post(request_of(number, kernels, run_id=run_id), "metrics")

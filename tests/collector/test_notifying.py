@@ -12,7 +12,8 @@ import pytest
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.collector.alerting.firing import Firing
 from otel_straggler.collector.alerting.notifying import Notifying
-from otel_straggler.collector.settings import AlertsSettings, NotifySettings
+from otel_straggler.collector.alerting.posting import NotifySettings
+from otel_straggler.collector.settings import AlertsSettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.model.alert import Alert
 

@@ -23,7 +23,8 @@ OTELCOL = Path(
 )
 pytestmark = pytest.mark.skipif(
     not OTELCOL.exists(),
-    reason="no OpenTelemetry Collector (OTELCOL names one): its compressions were not tried",
+    reason="no OpenTelemetry Collector (OTELCOL names one, such as otelcol-contrib of "
+    "opentelemetry-collector-releases): its compressions were not tried",
 )
 OVER_HTTP = ("none", "gzip", "zstd", "snappy", "deflate", "zlib", "lz4")
 OVER_GRPC = ("none", "gzip", "zstd", "snappy")

@@ -241,7 +241,8 @@ def test_restarts_are_of_nodes_also_where_these_have_other_ranks_than_before() -
 def test_every_such_series_is_text_that_prometheus_reads(metric: semconv.Metric) -> None:
     """Also of a host, which has no labels of its own: one wrong line, and the scrape is refused."""
     parser = pytest.importorskip(
-        "prometheus_client.parser", reason="it would show that Prometheus reads the page"
+        "prometheus_client.parser",
+        reason="prometheus-client is not installed: it would show that Prometheus reads the page",
     )
     store = RunStore()
     values = tuple("v" for _ in metric.own_labels)

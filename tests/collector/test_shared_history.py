@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from otel_straggler.cli import main
-from otel_straggler.collector.history import postgres as module
+from otel_straggler.collector.history import postgres_history as module
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.reader import HistoryReader

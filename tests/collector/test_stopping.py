@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.cli.collector import has_ended
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.ingest.intake import ByteBudget
-from otel_straggler.collector.service import Stopping, has_ended
+from otel_straggler.collector.service import Stopping
 from otel_straggler.collector.worker import Worker
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder

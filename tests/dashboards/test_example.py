@@ -64,7 +64,10 @@ def test_the_commands_of_the_example_make_a_collector_that_nobody_uses_without_a
     end = next(n for n, line in enumerate(commands) if line.startswith("otel-straggler collector"))
     script = "\n".join(line.removeprefix("#") for line in commands[:end])
     if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed: the commands of the example were not tried")
+        pytest.skip(
+            "openssl is not installed (apt install openssl): "
+            "the commands of the example were not tried"
+        )
     subprocess.run(["bash", "-ec", script], cwd=tmp_path, check=True)
     settings = load_settings(FOLDER / "collector.yaml", {})
     check_exposure(settings)

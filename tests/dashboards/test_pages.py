@@ -38,7 +38,10 @@ def test_the_pages_are_the_six() -> None:
 
 def test_making_the_pages_again_changes_no_byte() -> None:
     """What is committed is what the code says."""
-    pytest.importorskip("grafana_foundation_sdk", reason="would show that pages are not stale")
+    pytest.importorskip(
+        "grafana_foundation_sdk",
+        reason="grafana-foundation-sdk is not installed: it would show that pages are not stale",
+    )
     from otel_straggler.dashboards.export import render_all
 
     assert render_all() == {path.name: path.read_text(encoding="utf-8") for path in PAGES}
@@ -46,7 +49,10 @@ def test_making_the_pages_again_changes_no_byte() -> None:
 
 def test_grafanas_own_types_know_every_key(page: Json) -> None:
     """A key that Grafana does not know would be dropped without a word."""
-    pytest.importorskip("grafana_foundation_sdk", reason="would show that no key is unknown")
+    pytest.importorskip(
+        "grafana_foundation_sdk",
+        reason="grafana-foundation-sdk is not installed: it would show that no key is unknown",
+    )
     from grafana_foundation_sdk.cog.encoder import JSONEncoder
     from grafana_foundation_sdk.cog.plugins import register_default_plugins
     from grafana_foundation_sdk.models.dashboard import Dashboard
@@ -57,7 +63,10 @@ def test_grafanas_own_types_know_every_key(page: Json) -> None:
 
 def test_every_query_asks_for_what_is_published(page: Json) -> None:
     """No metric, label of a selector or label to group by that a collector does not serve."""
-    pytest.importorskip("promql_parser", reason="would show that queries are right")
+    pytest.importorskip(
+        "promql_parser",
+        reason="promql-parser is not installed: it would show that queries are right",
+    )
     names = published()
     result = {}
     for where, expression in queries(page):
@@ -79,7 +88,10 @@ def test_every_query_asks_for_what_is_published(page: Json) -> None:
 )
 def test_a_wrong_query_is_found(wrong: str) -> None:
     """The check above can fail: a name, a label, a matcher, a bracket."""
-    pytest.importorskip("promql_parser", reason="would show that wrong queries are found")
+    pytest.importorskip(
+        "promql_parser",
+        reason="promql-parser is not installed: it would show that wrong queries are found",
+    )
     looking = QueryLabels(published())
     looking.of(filled(wrong))
     assert looking.findings
@@ -234,7 +246,10 @@ def test_counters_and_rates_are_used_as_prometheus_means_them(page: Json) -> Non
 def test_ranks_and_sections_are_never_all_drawn(page: Json) -> None:
     """Of 10,000 ranks a panel asks for a few: the worst, a quantile, or those of one rank. Culprits
     and open sections are 20 of a run at most."""
-    pytest.importorskip("promql_parser", reason="would show that no panel draws all ranks")
+    pytest.importorskip(
+        "promql_parser",
+        reason="promql-parser is not installed: it would show that no panel draws all ranks",
+    )
     for where, expression in queries(page):
         given = QueryLabels(published()).of(filled(expression))
         is_few = re.search(r"\b(?:topk|bottomk)\(|\brank=|^ALERTS|_culprit\{|_open_", expression)

@@ -23,7 +23,8 @@ PAGE = FILE.read_text(encoding="utf-8")
 PEER = "nvidia_resiliency_ext"
 needs_peer = pytest.mark.skipif(
     importlib.util.find_spec(PEER) is None and not os.environ.get("CI"),
-    reason="NVRx is not installed: it would show that its names and defaults are those of the page",
+    reason="nvidia-resiliency-ext is not installed: "
+    "it would show that its names and defaults are those of the page",
 )
 
 

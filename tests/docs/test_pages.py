@@ -120,7 +120,10 @@ def test_every_query_is_understood_by_prometheus(query: str, tmp_path: Path) -> 
     """As the expression of a rule, which promtool parses."""
     promtool = shutil.which("promtool")
     if promtool is None:
-        pytest.skip("promtool is not installed: it would show that Prometheus takes the query")
+        pytest.skip(
+            "promtool is not installed (make servers): "
+            "it would show that Prometheus takes the query"
+        )
     rules = tmp_path / "rules.yaml"
     rules.write_text(f"groups: [{{name: g, rules: [{{alert: A, expr: '{query}'}}]}}]\n")
     checked = subprocess.run([promtool, "check", "rules", str(rules)], check=False, timeout=60)

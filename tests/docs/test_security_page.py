@@ -26,7 +26,10 @@ def blocks(language: str) -> list[str]:
 def folder(tmp_path: Path) -> Path:
     """Where the commands of the page have run."""
     if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed: the commands of the page were not tried")
+        pytest.skip(
+            "openssl is not installed (apt install openssl): "
+            "the commands of the page were not tried"
+        )
     for script in blocks("bash"):
         subprocess.run(["bash", "-ec", script], cwd=tmp_path, check=True, capture_output=True)
     return tmp_path

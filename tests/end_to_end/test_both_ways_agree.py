@@ -23,13 +23,13 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.prometheus import rules_file
+from otel_straggler.collector.alerting.posting import NotifySettings
 from otel_straggler.collector.service import Collector
 from otel_straggler.collector.settings import (
     AlertsSettings,
     CollectorSettings,
     LivenessSettings,
     MetricsSettings,
-    NotifySettings,
     ReceiverSettings,
     ScoringSettings,
 )

@@ -29,7 +29,8 @@ LONGEST_S = 60.0
             "wait for each other",
             marks=pytest.mark.skipif(
                 find_spec("torch") is None,
-                reason="no torch: it would show that waiting in collectives is not a rank's own",
+                reason="torch is not installed: "
+                "it would show that waiting in collectives is not a rank's own",
             ),
         ),
     ],

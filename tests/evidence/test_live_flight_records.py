@@ -15,7 +15,7 @@ from otel_straggler.semconv import DUMP_FLIGHT_RECORD
 
 from .conftest import ON, TOKEN, Live
 
-pytest.importorskip("torch", reason="without torch no collective is recorded")
+pytest.importorskip("torch", reason="torch is not installed: no collective is recorded")
 
 
 @pytest.fixture

@@ -32,7 +32,10 @@ def test_the_stacks_of_a_rank_are_taken_from_outside(
     assert main(["hang", "stacks", "--dir", str(tmp_path)]) == 0
     out, err = capsys.readouterr()
     if "py-spy could not" in err:
-        pytest.skip("py-spy may not trace here: it would show that its stacks are read")
+        pytest.skip(
+            "py-spy may not trace here (needs root or CAP_SYS_PTRACE): "
+            "it would show that its stacks are read"
+        )
     innermost = "wait_for_lock" if way == "deadlocked" else way
     assert f"the main thread is in {innermost} (stuck_program.py" in out
     assert ("holds the GIL" in out) == (way == "keeps_the_gil")
@@ -51,7 +54,10 @@ def test_a_process_without_a_file_is_told_on_the_terminal(
     code = main(["hang", "stacks", "--pid", str(stuck.pid)])
     out, err = capsys.readouterr()
     if "py-spy could not" in err:
-        pytest.skip("py-spy may not trace here: it would show that its stacks are read")
+        pytest.skip(
+            "py-spy may not trace here (needs root or CAP_SYS_PTRACE): "
+            "it would show that its stacks are read"
+        )
     assert code == 0
     assert "MainThread" in out
     assert "asleep (" in out

@@ -331,7 +331,9 @@ def test_a_rank_that_announces_a_signal_with_a_meaning_is_not_sent_it(
     assert stuck.process.poll() is None
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="not root (run as root): only root can give a file to another user"
+)
 def test_a_file_of_another_user_than_its_process_is_not_believed(
     start: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

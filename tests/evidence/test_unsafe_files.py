@@ -99,7 +99,9 @@ def test_a_file_with_a_second_name_is_not_written(
     assert target.read_bytes() == CONTENT
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file of another user")
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="not root (run as root): only root can make a file of another user"
+)
 @pytest.mark.parametrize("opened", WRITERS)
 def test_a_file_of_another_user_is_not_written(
     tmp_path: Path, opened: Callable[[Path], None]

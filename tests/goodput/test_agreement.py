@@ -179,7 +179,10 @@ def test_the_rules_give_what_the_library_gave_for_a_known_run() -> None:
 def test_random_runs_have_the_goodput_that_the_library_gives(entries: list[Entry]) -> None:
     ask = library()
     if ask is None:
-        pytest.skip("ml-goodput-measurement is not installed: only its rules are compared")
+        pytest.skip(
+            "ml-goodput-measurement is not installed (pip install ml-goodput-measurement): "
+            "only its rules are compared"
+        )
     assert by_ours(entries) == pytest.approx(comparable(ask(entries)), abs=1e-4)
 
 

@@ -17,7 +17,7 @@ from otel_straggler.testing import CapturedRequests
 from .scripted import torch_with_cuda
 
 torch = pytest.importorskip(
-    "torch", reason="without torch this cannot show that its profilers are yielded to"
+    "torch", reason="torch is not installed: this cannot show that its profilers are yielded to"
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from otel_straggler.collector.history import postgres as module
+from otel_straggler.collector.history import postgres_history as module
 from otel_straggler.collector.history.failures import PostgresError
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.postgres import PostgresTables

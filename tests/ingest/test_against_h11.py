@@ -18,7 +18,9 @@ from otel_straggler.collector.ingest.http_messages import Head, HttpLimits, Requ
 from .conftest import Receiver, post
 from .test_fuzz import damaged
 
-h11 = pytest.importorskip("h11", reason="it would show that another parser reads the same requests")
+h11 = pytest.importorskip(
+    "h11", reason="h11 is not installed: it would show that another parser reads the same requests"
+)
 Read = tuple[str, bytes]
 
 

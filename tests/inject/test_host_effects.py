@@ -65,9 +65,14 @@ def test_a_network_namespace_is_slow_while_the_fault_lasts(text: str, module: st
     try:
         answer = subprocess.run(unshare, capture_output=True, text=True, timeout=60, check=False)
     except OSError:
-        pytest.skip("no unshare: network faults were not tried in a namespace")
+        pytest.skip(
+            "no unshare (apt install util-linux): network faults were not tried in a namespace"
+        )
     if "Operation not permitted" in answer.stderr:
-        pytest.skip("no permission for a network namespace: network faults were not tried in one")
+        pytest.skip(
+            "no permission for a network namespace (run as root, CAP_SYS_ADMIN): "
+            "network faults were not tried in one"
+        )
     if "qdisc kind is unknown" in answer.stderr:
         pytest.skip(f"this kernel has no {module}: its fault was not tried in a namespace")
     assert answer.stdout.splitlines()[-1:] == ["True"], answer.stderr

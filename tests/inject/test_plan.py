@@ -99,7 +99,8 @@ def test_a_plan_is_written_as_it_is_read():
         ("mtbf=60 kinds=compute", "compute with a size"),
         ("'", "words"),
         ("plan=/none.yaml crash@rank1:3s", "nothing next to plan=FILE"),
-        ("plan=/none.yaml", "a readable file"),
+        ("plan=/none.yaml", "a readable UTF-8 file"),
+        ("plan=/none.csv", "a readable file"),
     ],
 )
 def test_what_is_no_plan_is_refused(text, expected):

@@ -16,7 +16,7 @@ from .recorded import Recorded
 pytestmark = [
     pytest.mark.skipif(
         not importlib.util.find_spec("accelerate"),
-        reason="needs accelerate; would show that the steps of its loops are timed",
+        reason="accelerate is not installed: it would show that the steps of its loops are timed",
     ),
     pytest.mark.filterwarnings("ignore"),
 ]

@@ -20,7 +20,8 @@ from .recorded import Recorded
 pytestmark = [
     pytest.mark.skipif(
         not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")),
-        reason="needs transformers and accelerate; would show that a Trainer's steps are timed",
+        reason="transformers or accelerate is not installed: "
+        "it would show that a Trainer's steps are timed",
     ),
     pytest.mark.filterwarnings("ignore"),
 ]

@@ -249,6 +249,22 @@ def test_a_module_runs_as_by_python(sink: CapturedRequests) -> None:
     assert {name for name, _ in sections(sink)} == SECTIONS
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [(["nowhere.py"], "nowhere.py: no such file in"), ([], "got no script")],
+)
+def test_a_script_that_is_not_there_is_one_line(arguments: list[str], says: str) -> None:
+    """As python has it; and no run begins."""
+    module = "otel_straggler.integrations.zero_code"
+    ended = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=HERE, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 2
+    assert says in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+
+
 @pytest.mark.skipif(
     find_spec("opentelemetry.instrumentation") is None,
     reason="opentelemetry-instrumentation is not installed: shows that its command finds us",

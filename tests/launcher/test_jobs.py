@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_straggler.launcher.jobs import MAX_WAIT_S, NOT_FINISHED, Ending, run_jobs
+from otel_straggler.launcher.launch import MAX_WAIT_S, NOT_FINISHED, Ending, run_jobs
 
 
 class Jobs:

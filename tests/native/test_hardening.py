@@ -15,7 +15,9 @@ def headers() -> str:
     """What readelf says of the extension."""
     readelf = shutil.which("readelf")
     if NATIVE is None or readelf is None:
-        pytest.skip("no extension, or no readelf: its flags were not looked at")
+        pytest.skip(
+            "no extension, or no readelf (apt install binutils): its flags were not looked at"
+        )
     command = [readelf, "--wide", "--dynamic", "--program-headers", "--dyn-syms", NATIVE.__file__]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 

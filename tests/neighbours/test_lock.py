@@ -36,7 +36,9 @@ def test_every_file_has_a_hash() -> None:
     assert "://" not in text
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="needs tomllib: nobody compared the extras")
+@pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="no tomllib (Python 3.11): nobody compared the extras"
+)
 def test_every_package_of_the_extras_in_all_is_locked() -> None:
     """`make lock` after a change of pyproject.toml."""
     import tomllib

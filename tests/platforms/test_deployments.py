@@ -76,7 +76,9 @@ def test_the_settings_are_accepted_and_want_a_token(
 def test_kubernetes_accepts_the_manifests(file: Path, version: str) -> None:
     """Strictly: a field that it does not know is an error."""
     kubernetes_validate = pytest.importorskip(
-        "kubernetes_validate", reason="it would show that Kubernetes accepts the manifests"
+        "kubernetes_validate",
+        reason="kubernetes-validate is not installed: "
+        "it would show that Kubernetes accepts the manifests",
     )
     for document in documents(file):
         kubernetes_validate.validate(document, version, strict=True)
@@ -142,7 +144,10 @@ def test_helm_renders_the_chart_as_the_manifest() -> None:
     """Object by object."""
     helm = shutil.which("helm")
     if helm is None:
-        pytest.skip("no helm here: it would show that it renders what the manifest has")
+        pytest.skip(
+            "no helm here (https://helm.sh/docs/intro/install): "
+            "it would show that it renders what the manifest has"
+        )
     command = [helm, "template", "--namespace", NAMESPACE, "straggler", str(CHART)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
     rendered = {d["kind"]: d for d in yaml.safe_load_all(done.stdout)}
@@ -216,7 +221,10 @@ def test_systemd_accepts_the_unit_and_calls_it_well_confined(tmp_path: Path) -> 
     analyze = shutil.which("systemd-analyze")
     program = shutil.which("true")
     if analyze is None or program is None:
-        pytest.skip("no systemd-analyze here: it would show that systemd accepts the unit")
+        pytest.skip(
+            "no systemd-analyze here (apt install systemd): "
+            "it would show that systemd accepts the unit"
+        )
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text().replace("/opt/otel-straggler/bin/otel-straggler", program))
     verified = subprocess.run(

@@ -22,7 +22,9 @@ def trustme() -> ModuleType:
     if os.environ.get("CI"):
         import trustme as result
     else:
-        result = pytest.importorskip("trustme", reason="without trustme TLS was not tried")
+        result = pytest.importorskip(
+            "trustme", reason="trustme is not installed: TLS was not tried"
+        )
     module: ModuleType = result
     return module
 

@@ -15,8 +15,8 @@ import pytest
 from otel_straggler.collector.alerting import webhook
 from otel_straggler.collector.alerting.alert_json import rfc3339
 from otel_straggler.collector.alerting.alertmanager import Alertmanagers
+from otel_straggler.collector.alerting.posting import NotifySettings
 from otel_straggler.collector.alerting.webhook import Changes, Webhook, calls
-from otel_straggler.collector.settings import NotifySettings
 from otel_straggler.model.alert import Alert
 
 from ..servers.alertmanager import (

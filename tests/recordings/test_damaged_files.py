@@ -44,7 +44,9 @@ def test_a_damaged_recording_is_read_or_refused(content: bytes, form: str | None
 
 @pytest.fixture(scope="module")
 def parquet() -> bytes:
-    pyarrow = pytest.importorskip("pyarrow", reason="without pyarrow Parquet is not read")
+    pyarrow = pytest.importorskip(
+        "pyarrow", reason="pyarrow is not installed: Parquet was not read"
+    )
     import pyarrow.parquet as pq
     from pyarrow import csv
 

@@ -19,7 +19,7 @@ from otel_straggler.simulate.writers import write_csv
 
 from .shared_data import shared
 
-pa = pytest.importorskip("pyarrow", reason="needs pyarrow, the reader of Parquet")
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet was not read")
 arrow_csv = pytest.importorskip("pyarrow.csv")
 parquet = pytest.importorskip("pyarrow.parquet")
 

@@ -57,7 +57,10 @@ def test_the_default_is_what_itwinai_writes_and_where_it_plots(
     call: Call, metrics: Path, tmp_path: Path
 ) -> None:
     """The example of its documentation, with the speedups of its plot."""
-    pytest.importorskip("matplotlib", reason="needs matplotlib to show that plots are written")
+    pytest.importorskip(
+        "matplotlib",
+        reason="matplotlib is not installed: it is needed to show that plots are written",
+    )
     code, out, err = call()
     assert code == 0, err
     for speedup in ("1.881", "3.304", "6.225", "1.712", "2.723", "3.568", "3.786", "7.080"):
@@ -127,7 +130,9 @@ def test_without_matplotlib_there_are_tables_and_a_note(
 @pytest.mark.parametrize("suffix", [".exe", "../up.png", "png"])
 def test_a_suffix_that_is_none_is_refused(call: Call, metrics: Path, suffix: str) -> None:
     """Names of files stay in the folder."""
-    pytest.importorskip("matplotlib", reason="needs matplotlib to know the formats")
+    pytest.importorskip(
+        "matplotlib", reason="matplotlib is not installed: it is needed to know the formats"
+    )
     code, _, err = call("--plot-file-suffix", suffix)
     assert code == 2
     assert "--plot-file-suffix: got" in err
@@ -137,7 +142,10 @@ def test_plots_of_everything_have_the_suffix_that_was_asked_for(
     call: Call, metrics: Path, tmp_path: Path
 ) -> None:
     """Also those of energy, throughput, operators and the time of the GPU."""
-    pytest.importorskip("matplotlib", reason="needs matplotlib to show that plots are written")
+    pytest.importorskip(
+        "matplotlib",
+        reason="matplotlib is not installed: it is needed to show that plots are written",
+    )
     sample = (
         "sample_idx,utilization,power,local_rank,node_idx,num_global_gpus,strategy,probing_interval"
     )

@@ -57,7 +57,8 @@ def read_trace(name: str) -> Trace:
             " with them this shows that verdicts hold on real jobs"
         )
     parquet = pytest.importorskip(
-        "pyarrow.parquet", reason="needs pyarrow to read the published pipeline traces"
+        "pyarrow.parquet",
+        reason="pyarrow is not installed: it would read the published pipeline traces",
     )
     table = parquet.read_table(path)
     return {column: table.column(column).to_numpy() for column in table.column_names}

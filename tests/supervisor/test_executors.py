@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.setting import read_section
-from otel_straggler.supervisor.executors import Executor, StepError, UncertainError
-from otel_straggler.supervisor.executors.printing import PrintExecutor
+from otel_straggler.supervisor.executors import Executor, PrintExecutor, StepError, UncertainError
 from otel_straggler.supervisor.executors.programs import Programs
 from otel_straggler.supervisor.executors.shell import ShellExecutor, ShellSettings
 from otel_straggler.supervisor.executors.slurm import SlurmExecutor, SlurmSettings

@@ -72,7 +72,10 @@ def test_the_examples_of_the_page_are_accepted(tmp_path: Path) -> None:
     assert all(f"`{word}`" in PAGE for word in (*REASONS, *ACTIONS, *HOST_STATES, *SEVERITIES))
     amtool = shutil.which("amtool")
     if amtool is None:
-        pytest.skip("amtool is not installed: it would show that Alertmanager takes the receiver")
+        pytest.skip(
+            "amtool is not installed (make servers): "
+            "it would show that Alertmanager takes the receiver"
+        )
     file = tmp_path / "alertmanager.yml"
     file.write_text(f"route: {{receiver: supervisor}}\n{alertmanager}")
     done = subprocess.run([amtool, "check-config", file], capture_output=True, check=False)

@@ -29,6 +29,16 @@ def is_stopped(pid: int) -> bool:
     return (_stat(pid) or ["?"])[0] in "Tt"
 
 
+def describe_state(pid: int) -> str:
+    """What the kernel says of it: state, and the call it waits in."""
+    state = " ".join(_status_field(pid, "State").split())
+    try:
+        call = Path(f"/proc/{pid}/wchan").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return "not known"
+    return (f"{state}, in {call}" if call not in {"", "0"} else state) or "not known"
+
+
 def takes_signal(pid: int, number: int) -> bool:
     """Whether it has a handler for the signal; without one, the signal may end it."""
     return _mask(pid, "SigCgt") >> (number - 1) & 1 == 1

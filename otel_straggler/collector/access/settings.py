@@ -1,12 +1,15 @@
-"""Who may use a collector: settings, and what a start without them may listen on."""
+"""Who may use a collector: settings, addresses, and which of these a start without them may listen
+on."""
 
 from __future__ import annotations
 
 import ipaddress
 import socket
 from dataclasses import dataclass
+from typing import Final
 
-from otel_straggler.setting import ANY_TEXT, SWITCH, option, texts
+from otel_straggler.errors import ConfigError
+from otel_straggler.setting import ANY_TEXT, SWITCH, option, text, texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +69,32 @@ def is_loopback(host: str) -> bool:
     except OSError:
         return False
     return all(ipaddress.ip_address(str(info[4][0])).is_loopback for info in infos)
+
+
+def parse_address(address: str, *, where: str) -> tuple[str, int]:
+    """Split HOST:PORT (an IPv6 host in brackets).
+
+    >>> parse_address("[::1]:4318", where="x")
+    ('::1', 4318)
+
+    Raises:
+        ConfigError: there is no port, or it is none.
+    """
+    host, colon, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
+        expected = "HOST:PORT with a port of 0 to 65535"
+        remedy = "Use for example 127.0.0.1:4318; port 0 picks a free one."
+        raise ConfigError.of(where, address, expected, remedy)
+    return host, int(port)
+
+
+def _is_address(address: str) -> bool:
+    try:
+        parse_address(address, where="")
+    except ConfigError:
+        return False
+    return True
+
+
+ADDRESS: Final = text("HOST:PORT; port 0 picks a free one", _is_address)

@@ -1,4 +1,5 @@
-"""Posts JSON to one address with TLS, a token or a password, and explains failures."""
+"""Whom a collector notifies itself; posts JSON to one address with TLS, a token or a password, and
+explains failures."""
 
 from __future__ import annotations
 
@@ -13,16 +14,29 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+from otel_straggler.model.alert import Severity
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.secret import without_path, without_secrets
-from otel_straggler.setting import ANY_TEXT, above, option
+from otel_straggler.setting import (
+    ANY_TEXT,
+    SWITCH,
+    above,
+    choice,
+    is_base_url,
+    is_url,
+    number,
+    option,
+    text,
+    texts,
+)
 
 _log = logging.getLogger(__name__)
 
 SENT, FAILED, REFUSED, DROPPED = "sent", "failed", "refused", "dropped"
 OUTCOMES: Final = (SENT, FAILED, REFUSED, DROPPED)
 _JSON: Final = "application/json"
+_URL: Final = "an http:// or https:// URL without a name or password in it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +70,50 @@ class Access:
             client_cert_file=self.cert_file or None,
             client_key_file=self.key_file or None,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotifySettings(Access):
+    """Whom the collector itself notifies; by default nobody. Alertmanagers or one webhook; both
+    would notify people twice."""
+
+    alertmanagers: tuple[str, ...] = option(
+        (),
+        texts(
+            "a list of http:// or https:// URLs without a name or password in it, e.g. "
+            "http://alertmanager:9093",
+            lambda urls: all(map(is_base_url, urls)) and len(set(urls)) == len(urls),
+        ),
+        "base URLs of all replicas, e.g. http://alertmanager:9093; each gets everything, in mode "
+        "observe too (labelled so)",
+    )
+    webhook: str = option(
+        "",
+        text(_URL, lambda url: not url or is_url(url)),
+        "URL that understands Alertmanager's webhooks; it is notified only in mode page",
+    )
+    min_severity: Severity = option(  # noqa: RUF009  a field
+        "warning", choice("info", "warning", "critical"), "for a webhook: info, warning or critical"
+    )
+    send_resolved: bool = option(True, SWITCH, "whether a webhook is notified when an alert ends")
+    resend_s: float = option(
+        60.0,
+        number(0.1, 3_600),
+        "from one message on a firing alert to an Alertmanager to the next",
+    )
+    interval_s: float = option(
+        60.0, number(0.1, 86_400), "a webhook gets at most one message in so long"
+    )
+    repeat_s: float = option(14_400.0, number(60), "and one without news after so long")
+    external_url: str = option(
+        "",
+        text(_URL, lambda url: not url or is_base_url(url)),
+        "address of this collector for people, for links; that of its pages if empty",
+    )
+
+    @property
+    def is_on(self) -> bool:
+        return bool(self.alertmanagers or self.webhook)
 
 
 class Poster:

@@ -20,11 +20,17 @@ from otel_straggler.collector.alerting.alert_json import (
     webhook_payload,
 )
 from otel_straggler.collector.alerting.alertmanager import PATH
-from otel_straggler.collector.alerting.posting import Access, Poster, answer_of, tried_once
+from otel_straggler.collector.alerting.posting import (
+    Access,
+    NotifySettings,
+    Poster,
+    answer_of,
+    tried_once,
+)
 from otel_straggler.collector.alerting.webhook import calls
-from otel_straggler.collector.api.json_body import JsonBody
-from otel_straggler.collector.settings import CollectorSettings, NotifySettings
+from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.model.alert import Alert, Mode, Severity
+from otel_straggler.model.json_body import JsonBody
 from otel_straggler.secret import without_path
 
 TRIAL: Final = "StragglerTest"

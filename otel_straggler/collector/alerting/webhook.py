@@ -19,8 +19,13 @@ from otel_straggler.collector.alerting.alert_json import (
     fingerprint,
     webhook_payload,
 )
-from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Answer, Poster
-from otel_straggler.collector.settings import NotifySettings
+from otel_straggler.collector.alerting.posting import (
+    DROPPED,
+    TOO_LARGE,
+    Answer,
+    NotifySettings,
+    Poster,
+)
 from otel_straggler.model.alert import Alert, Severity
 from otel_straggler.model.decoding import read_as
 from otel_straggler.otlp.clients.client import retry_delay_s

@@ -21,7 +21,6 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
-from otel_straggler.collector.api.json_body import JsonBody
 from otel_straggler.collector.settings import CommandsSettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.detect.hangs.detector import HangStatus
@@ -29,6 +28,7 @@ from otel_straggler.detect.hangs.states import FINISHED, LOST
 from otel_straggler.errors import InputError
 from otel_straggler.model.flight_json import decoded, read_flight_record
 from otel_straggler.model.flight_records import FlightRecord
+from otel_straggler.model.json_body import JsonBody
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import COMMANDS_TOKEN_HEADER, DUMP_FLIGHT_RECORD, VERBS
 from otel_straggler.setting import is_number

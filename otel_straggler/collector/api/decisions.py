@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from otel_straggler.collector.api.json_body import JsonBody
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.errors import InputError
 from otel_straggler.model.causes import Cause
 from otel_straggler.model.decoding import read_as
+from otel_straggler.model.json_body import JsonBody
 from otel_straggler.model.verdict import (
     ACTIONS,
     Decision,

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from otel_straggler.collector.api.json_body import JsonBody
 from otel_straggler.errors import InputError
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.model.decoding import read_as
+from otel_straggler.model.json_body import JsonBody
 
 LONGEST_S: Final = 30 * 86_400.0
 _FAR_S: Final = 1e11

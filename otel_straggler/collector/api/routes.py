@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -15,25 +14,32 @@ from urllib.parse import parse_qsl
 
 from otel_straggler import semconv
 from otel_straggler.collector.access.grants import is_token
-from otel_straggler.collector.access.guard import COOKIE, Guard, Refusal
+from otel_straggler.collector.access.guard import COOKIE, Guard
 from otel_straggler.collector.access.roles import NOBODY, PUBLIC, READ, Role
 from otel_straggler.collector.api.cache import BusyError, PageWork
 from otel_straggler.collector.api.commands import ASKS, Commands
 from otel_straggler.collector.api.decisions import UnknownSubjectError
 from otel_straggler.collector.api.events import EventStreams
-from otel_straggler.collector.api.json_body import JsonBody
 from otel_straggler.collector.api.pages import PageRoutes, busy
 from otel_straggler.collector.ingest.http_messages import Head, Request, Response
+from otel_straggler.collector.ingest.json_app import (
+    JSON,
+    NOT_STORED,
+    JsonApp,
+    Route,
+    health_response,
+    json_response,
+)
 from otel_straggler.collector.metrics.families import CONTENT_TYPE, only_runs
 from otel_straggler.collector.views.pages import Pages
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.errors import InputError
+from otel_straggler.model.json_body import JsonBody
 from otel_straggler.model.verdict import Decision
 from otel_straggler.throttle import Throttle
 
 Json: TypeAlias = dict[str, Any]
 
-_JSON = "application/json"
 _DECISIONS = "/v1/decisions"
 _MAINTENANCE = "/v1/maintenance"
 _TRY_ALERTS = "/v1/alerts/test"
@@ -41,7 +47,6 @@ _LOGIN = "/v1/login"
 _LOGOUT = "/v1/logout"
 _TRIALS_PER_S, _TRIALS_AT_ONCE = 1 / 30, 3.0
 """Test alerts, which call people."""
-_NOT_KEPT = {"Cache-Control": "no-store"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,19 +77,10 @@ class Answers:
     pages: Pages | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One path: the role that each method needs, and what answers. A method without a role is
-    refused, so a route cannot be open by mistake."""
-
-    roles: Mapping[str, Role]
-    answer: Callable[[Request], Response | Awaitable[Response]]
-
-
 _CHANGES: Final[Mapping[str, Role]] = {"POST": "operate"}
 
 
-class Api:
+class Api(JsonApp):
     """The app behind the metrics port.
 
     Args:
@@ -92,24 +88,18 @@ class Api:
         is_tls: whether the cookie of a login is for TLS only.
     """
 
-    keep_raw = False
-
     def __init__(
         self, answers: Answers, *, guard: Guard | None = None, is_tls: bool = False
     ) -> None:
+        headers = {semconv.SCORER_HEADER: semconv.WIRE_VERSION}
+        super().__init__(guard or Guard(), takes_cookie=True, headers=headers)
         self._answers = answers
-        self._guard = guard or Guard()
         self._is_tls = is_tls
-        self.fixed_headers = {
-            semconv.SCORER_HEADER: semconv.WIRE_VERSION,
-            "X-Content-Type-Options": "nosniff",
-            "Cross-Origin-Resource-Policy": "same-origin",
-        }
         self._routes = {
             "/metrics": Route(READ, self._metrics),
             "/v1/report": Route(READ, self._report),
-            "/healthz": Route(PUBLIC, lambda _: _state(answers.is_healthy())),
-            "/readyz": Route(PUBLIC, lambda _: _state(answers.is_ready())),
+            "/healthz": Route(PUBLIC, lambda _: health_response(answers.is_healthy())),
+            "/readyz": Route(PUBLIC, lambda _: health_response(answers.is_ready())),
             _LOGIN: Route({"POST": "public"}, self._login),
             _LOGOUT: Route({"POST": "public"}, self._logout),
         }
@@ -150,44 +140,20 @@ class Api:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return (*self._routes, *(self._page.paths if self._page else ()))
+        return (*super().paths, *(self._page.paths if self._page else ()))
 
     def roles(self, path: str) -> Mapping[str, Role] | None:
         """The role that each method of a path needs; None if there is no such path."""
-        if path in self._routes:
-            return self._routes[path].roles
-        return None if self._page is None else self._page.roles(path)
+        of_page = None if self._page is None else self._page.roles(path)
+        return super().roles(path) or of_page
 
     def refuse(self, head: Head) -> Response | None:
-        refused = self._guard.refuse_browser(head, checks_host=True)
-        if refused is not None:
-            return self._refused(refused, head)
-        roles = self.roles(head.path)
-        if roles is None:
-            return self.failure(404, f"no such path; there are {', '.join(self.paths)}", head)
-        if head.method not in roles:
-            refusal = self.failure(405, f"only {' and '.join(roles)}", head)
-            refusal.headers = {**_NOT_KEPT, "Allow": ", ".join(roles)}
-            return refusal
-        refused = self._guard.admit(head, roles[head.method], with_cookie=True)
-        if refused is not None:
-            return self._refused(refused, head)
-        media_type = head.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if head.method == "POST" and media_type != _JSON:
-            return self.failure(415, f"what people decide comes as {_JSON}", head)
+        refused = super().refuse(head)
         commands = self._answers.commands
-        if commands is not None and head.path == semconv.COMMANDS_PATH:
+        if refused is None and commands is not None and head.path == semconv.COMMANDS_PATH:
             without_token = commands.refusal(head.headers, ASKS)
             return None if without_token is None else self.failure(*without_token, head)
-        return None
-
-    def _refused(self, refused: Refusal, head: Head) -> Response:
-        response = self.failure(refused.status, refused.message, head)
-        response.headers = {**response.headers, **refused.headers}
-        return response
-
-    def coding(self, head: Head) -> str:  # noqa: ARG002 - there are no bodies to inflate
-        return ""
+        return refused
 
     def respond(self, request: Request) -> Response | Awaitable[Response]:
         if self._page is not None and self._page.serves(request.head.path):
@@ -220,7 +186,7 @@ class Api:
             return self.failure(401, "no grant has this token", head)
         refused = self._guard.refusal_of(who, "read", head.peer, f"POST {_LOGIN}")
         if refused is not None:
-            return self._refused(refused, head)
+            return self.refused(refused, head)
         self._guard.audit.changed(who, head.peer, f"POST {_LOGIN}", 200, b"")
         return self._with_cookie({"name": who.name, "role": who.role}, token)
 
@@ -230,7 +196,7 @@ class Api:
     def _with_cookie(self, answer: Json, token: str, ending: str = "") -> Response:
         secure = "; Secure" if self._is_tls else ""
         cookie = f"{COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}{ending}"
-        response = _json(answer)
+        response = json_response(answer)
         response.headers = {**response.headers, "Set-Cookie": cookie}
         return response
 
@@ -238,15 +204,12 @@ class Api:
         self._work.close()
         self._trials.close()
 
-    def failure(self, status: int, message: str, head: Head | None) -> Response:  # noqa: ARG002
-        return _json({"error": message}, status)
-
     def _changed(
         self, request: Request, post: Callable[[], Json], get: Callable[[], Json] | None = None
     ) -> Response:
         try:
             is_post = get is None or request.head.method == "POST"
-            return _json(post() if is_post or get is None else get())
+            return json_response(post() if is_post or get is None else get())
         except UnknownSubjectError as error:
             return self.failure(404, str(error), request.head)
         except InputError as error:
@@ -267,7 +230,7 @@ class Api:
             return busy(self.failure(503, "another test alert is under way", request.head))
         except InputError as error:
             return self.failure(400, str(error), request.head)
-        return _json(sent)
+        return json_response(sent)
 
     async def _metrics(self, request: Request) -> Response:
         text, prefix = await self._answers.metrics(), request.head.principal.runs
@@ -277,7 +240,7 @@ class Api:
                 text = await self._work.do(key, partial(only_runs, text, prefix))
             except BusyError as error:
                 return busy(self.failure(503, str(error), request.head))
-        return Response(200, text, CONTENT_TYPE, _NOT_KEPT)
+        return Response(200, text, CONTENT_TYPE, NOT_STORED)
 
     async def _report(self, request: Request) -> Response:
         try:
@@ -289,7 +252,7 @@ class Api:
             body = await self._work.do(query, partial(self._answers.report, query))
         except BusyError as error:
             return busy(self.failure(503, str(error), request.head))
-        return Response(200, body, _JSON, _NOT_KEPT)
+        return Response(200, body, JSON, NOT_STORED)
 
 
 def _query(text: str) -> ReportQuery:
@@ -301,11 +264,3 @@ def _query(text: str) -> ReportQuery:
         group=given.get("group"),
         rank=None if rank is None else int(rank),
     )
-
-
-def _state(is_good: bool) -> Response:
-    return _json({"status": "ok" if is_good else "unavailable"}, 200 if is_good else 503)
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(status, json.dumps(value).encode(), _JSON, _NOT_KEPT)

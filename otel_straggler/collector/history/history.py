@@ -15,7 +15,8 @@ import numpy as np
 
 from otel_straggler.collector.history.failures import Failures
 from otel_straggler.collector.history.file import HistoryFile
-from otel_straggler.collector.history.postgres import PostgresHistory, is_postgres
+from otel_straggler.collector.history.postgres import is_postgres
+from otel_straggler.collector.history.postgres_history import PostgresHistory
 from otel_straggler.collector.history.store import (
     MAINTAIN_EVERY_S,
     MAX_CHANGES,

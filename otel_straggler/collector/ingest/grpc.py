@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from otel_straggler.collector.access.guard import Guard
 from otel_straggler.collector.access.roles import Peer, Principal
@@ -31,6 +29,7 @@ from otel_straggler.collector.ingest.intake import (
     Request,
     is_stored_soon,
 )
+from otel_straggler.collector.ingest.loop_thread import LoopThread
 from otel_straggler.otlp.answers import Code, Signal, success
 from otel_straggler.otlp.decoder import SlowError
 
@@ -194,8 +193,7 @@ class GrpcServer:
             connect=lambda server, loop: GrpcConnection(server, app, loop),
         )
         self._server.bodies.off_loop = OffLoop(_THREADS)
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._loop = LoopThread("otlp-grpc")
 
     @property
     def connections_cut(self) -> int:
@@ -207,42 +205,18 @@ class GrpcServer:
         Raises:
             OSError: the address is taken.
         """
-        from otel_straggler.collector.ingest.servers import new_loop
-
-        self._loop = new_loop()
-        self._thread = threading.Thread(target=self._run, name="otlp-grpc", daemon=True)
-        self._thread.start()
+        self._loop.start()
         try:
-            bound: tuple[str, int] = self._call(self._server.start(host, port), None)
+            bound: tuple[str, int] = self._loop.call(self._server.start(host, port), None)
         except BaseException:
-            self._end()
+            self._loop.stop(_GRACE_S)
             raise
         return bound
 
     def stop(self, deadline_s: float) -> None:
         """Accept nothing more and let running calls finish. Safe to call twice."""
-        if self._loop is not None:
+        if self._loop.is_running:
             try:
-                self._call(self._server.stop(deadline_s), deadline_s + _GRACE_S)
+                self._loop.call(self._server.stop(deadline_s), deadline_s + _GRACE_S)
             finally:
-                self._end()
-
-    def _call(self, work: Coroutine[Any, Any, Any], wait_s: float | None) -> Any:
-        assert self._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(wait_s)
-
-    def _run(self) -> None:
-        loop = self._loop
-        assert loop is not None
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-        finally:
-            loop.run_until_complete(loop.shutdown_default_executor())
-            loop.close()
-
-    def _end(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is not None and self._thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            self._thread.join(_GRACE_S)
+                self._loop.stop(_GRACE_S)

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
 import time
-from collections.abc import Callable, Coroutine
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from otel_straggler import semconv
 from otel_straggler.collector.access.guard import Guard
-from otel_straggler.collector.access.settings import is_loopback
+from otel_straggler.collector.access.settings import is_loopback, parse_address
 from otel_straggler.collector.access.tls import ServerTls
 from otel_straggler.collector.api.commands import Commands
 from otel_straggler.collector.ingest.intake import Intake
-from otel_straggler.collector.settings import CollectorSettings, parse_address
-from otel_straggler.errors import UnavailableError, describe
+from otel_straggler.collector.ingest.loop_thread import LoopThread, listen
+from otel_straggler.collector.settings import CollectorSettings
+from otel_straggler.errors import UnavailableError
 
 if TYPE_CHECKING:
     from otel_straggler.collector.ingest.http_server import HttpServer
 
-_Result = TypeVar("_Result")
-_Start: TypeAlias = Callable[[str, int], tuple[str, int]]
-"""Listens at host and port; gives both as they are."""
-_START_S = 30.0
 _GRACE_S = 1.0
 """For a request that is being decoded, beyond the deadline."""
 _MAX_PAGE_REQUEST_BYTES = 8_192
@@ -88,8 +80,7 @@ class Servers:
             guard=guard,
             tls=ServerTls(settings.tls, protocol="h2") if settings.tls.is_on else None,
         )
-        self._loop = new_loop()
-        self._thread = threading.Thread(target=self._run, name="straggler-servers", daemon=True)
+        self._loop = LoopThread("straggler-servers")
 
     @property
     def http_answers(self) -> dict[tuple[str, int], int]:
@@ -123,12 +114,12 @@ class Servers:
         Raises:
             UnavailableError: an address is taken, or a package is missing.
         """
-        self._thread.start()
+        self._loop.start()
         receivers, pages = self._settings.receivers, self._settings.metrics
         try:
             addresses = {
                 "otlp_http": self._listen(self._http, receivers.otlp_http, "--otlp-http"),
-                "otlp_grpc": _listen(self._grpc.start, receivers.otlp_grpc, "--otlp-grpc"),
+                "otlp_grpc": listen(self._grpc.start, receivers.otlp_grpc, "--otlp-grpc"),
                 "metrics": self._listen(self._metrics, pages.listen, "--metrics"),
             }
             self._announce_page(addresses["metrics"])
@@ -144,7 +135,8 @@ class Servers:
         """Accept no more telemetry; begun requests are finished within the deadline."""
         until_s = time.monotonic() + deadline_s
         try:
-            self._call(self._http.stop(deadline_s), deadline_s + _GRACE_S)
+            if self._loop.is_running:
+                self._loop.call(self._http.stop(deadline_s), deadline_s + _GRACE_S)
         finally:
             self._grpc.stop(max(0.0, until_s - time.monotonic()))
 
@@ -152,74 +144,23 @@ class Servers:
         """Stop the metrics address and the loop, without waiting for a large request that is being
         decoded: its sender was not answered."""
         try:
-            self._call(self._metrics.stop(1.0), 1.0 + _GRACE_S)
+            if self._loop.is_running:
+                self._loop.call(self._metrics.stop(1.0), 1.0 + _GRACE_S)
         finally:
             self._api.close()
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_GRACE_S)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_default_executor())
-            self._loop.close()
-
-    def _call(self, work: Coroutine[Any, Any, _Result], wait_s: float = _START_S) -> _Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(wait_s)
+            self._loop.stop()
 
     def _listen(self, server: HttpServer, address: str, flag: str) -> str:
-        return _listen(lambda host, port: self._call(server.start(host, port)), address, flag)
+        return listen(lambda host, port: self._loop.call(server.start(host, port)), address, flag)
 
     def _listen_unix(self, path: str) -> str:
         try:
-            self._call(self._metrics.start_unix(path))
+            self._loop.call(self._metrics.start_unix(path))
         except OSError as error:
             expected = "a path of at most 107 bytes that nobody serves, in a folder of this user"
             remedy = f"Choose another path ({error})."
             raise UnavailableError.of("metrics.socket", path, expected, remedy) from None
         return path
-
-
-def _listen(start: _Start, address: str, flag: str) -> str:
-    """The address with its real port."""
-    host, port = parse_address(address, where=flag)
-    try:
-        bound_host, bound_port = start(host, port)
-    except OSError as error:
-        raise UnavailableError(
-            describe(
-                where=flag,
-                value=address,
-                expected="an address of this machine whose port is free",
-                remedy=f"Choose another port, or 0 for a free one ({error}).",
-            )
-        ) from None
-    return f"[{bound_host}]:{bound_port}" if ":" in bound_host else f"{bound_host}:{bound_port}"
-
-
-def require_packages() -> None:
-    """UnavailableError if a package of the extra ``collector`` is not installed."""
-    for name in ("httptools", "h2"):
-        try:
-            import_module(name)
-        except ImportError as error:
-            msg = (
-                f"the collector needs the package {name}, which is not installed. "
-                "Install it with: pip install 'otel-straggler[collector]'"
-            )
-            raise UnavailableError(msg) from error
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's, where it is installed."""
-    with contextlib.suppress(ImportError):
-        import uvloop
-
-        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-        return loop
-    return asyncio.new_event_loop()
 
 
 def max_connections(limit: int, part: float) -> int:

@@ -10,8 +10,8 @@ from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT, Samplin
 from otel_straggler.collector.history.history import HistoryCounts
 from otel_straggler.collector.ingest.intake import IntakeCounts
 from otel_straggler.collector.metrics.families import Families, constant_labels, labels
+from otel_straggler.collector.runs.observer import UNSCORED, WorkerCounts
 from otel_straggler.collector.runs.section_histograms import SPANS_WIN
-from otel_straggler.collector.worker import UNSCORED, WorkerCounts
 from otel_straggler.detect.scores.settings import KERNEL_OUTCOMES as KERNEL_TIMES
 from otel_straggler.otlp.identity import NO_RANK
 from otel_straggler.otlp.section_rows import BASELINE, EMPTY, OVER_LIMIT, REPEATED

@@ -58,6 +58,15 @@ class Snapshot:
     problems: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
+    def ages(self) -> dict[str, float]:
+        """Seconds since each run was last heard from."""
+        ages: dict[str, float] = {}
+        for run_id, view in self.runs.items():
+            touched = [world.touched_at_s for world in view.worlds.values() if world.touched_at_s]
+            if touched:
+                ages[run_id] = max(0.0, view.now_s - view.ahead_s - max(touched))
+        return ages
+
     def report(self, query: ReportQuery = _EVERYTHING) -> bytes:
         """The body of ``/v1/report``, built on request: windows of a large run change more often.
         Cost: O(size of the body), once the windows have their JSON."""

@@ -27,6 +27,9 @@ def main(arguments: list[str]) -> int:
     if not target:
         print("got no script; expected SCRIPT [ARGUMENTS] or -m MODULE", file=sys.stderr)  # noqa: T201
         return _USAGE
+    if not is_module and not Path(target[0]).exists():
+        print(f"{target[0]}: no such file in {Path.cwd()}; expected a script", file=sys.stderr)  # noqa: T201
+        return _USAGE
     sys.argv[:] = target
     StragglerInstrumentor().instrument()
     try:

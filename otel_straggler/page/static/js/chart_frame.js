@@ -16,6 +16,10 @@ const KEYS_HELP =
   "Arrow keys move from cell to cell, Home and End to the ends, Enter chooses the rank. " +
   "Plus and minus zoom, brackets zoom across, 0 shows all, Shift with arrows pans, Escape leaves.";
 
+/** Where charts stand one below the other each leaves room for the next. */
+const NARROW = "(max-width: 40rem)";
+const MOST_WHERE_NARROW = 250;
+
 /**
  * A chart in `container`; `on` is what `createHeatView` calls back.
  * Answers `{heat, setHeight, canvas, tools, stage, note, body, table, destroy}`.
@@ -66,7 +70,8 @@ export function createChartFrame(
     container.classList.remove("chart");
   };
   const setHeight = (units) => {
-    const height = `${units / 16}rem`;
+    const most = window.matchMedia(NARROW).matches ? MOST_WHERE_NARROW : units;
+    const height = `${Math.min(units, most) / 16}rem`;
     if (body.style.height !== height) body.style.height = height;
   };
   return { heat, setHeight, canvas, tools, stage, note, body, table, destroy };

@@ -53,7 +53,7 @@ export function createMatrix(container, actions) {
     if (!isOther) return;
     const { heat } = picture;
     sentence.textContent = printableText(heat.pattern_text ?? "");
-    legend.update(heat.pattern, it.cells.count);
+    legend.update(heat.pattern);
     container.dataset.pattern = heat.pattern;
     container.dataset.hot = it.cells.hot;
     container.dataset.silent = heat.silent.map((place) => place.join(",")).join(";");

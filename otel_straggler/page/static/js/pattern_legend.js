@@ -42,13 +42,9 @@ export const HEAT_PATTERNS = [
   { name: "even", words: "even", meaning: "all workers are equally fast", isHot: () => false },
 ];
 
-/** Where a matrix is smaller, its legend would be larger than itself. */
-const MIN_CELLS_UNFOLDED = 16;
-const WIDE = "(min-width: 52rem)";
-
 /**
- * `update(pattern, cells)` marks one of them; null or unknown marks none. Folded at first beside few
- * cells, and where there is little room; later as people leave it.
+ * `update(pattern)` marks one of them; null or unknown marks none. Folded at first: what the pattern
+ * at hand means stands above it.
  */
 export function createPatternLegend(container) {
   const items = new Map(HEAT_PATTERNS.map((pattern) => [pattern.name, legendItem(pattern)]));
@@ -61,10 +57,7 @@ export function createPatternLegend(container) {
   const summary = chartElement("summary", "", {}, "What the patterns mean");
   const folding = chartElement("details", "pattern-folding", {}, summary, list);
   container.append(folding);
-  let isLaid = false;
-  const update = (pattern, cells) => {
-    if (!isLaid) folding.open = cells >= MIN_CELLS_UNFOLDED && window.matchMedia(WIDE).matches;
-    isLaid = true;
+  const update = (pattern) => {
     for (const [name, item] of items) {
       if (name === pattern) item.setAttribute("aria-current", "true");
       else item.removeAttribute("aria-current");

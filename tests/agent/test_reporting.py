@@ -16,7 +16,7 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.agent.config import FaultToleranceConfig
 from otel_straggler.agent.process import running_agent
-from otel_straggler.agent.telemetry import KEPT_S, Telemetry, TimedOut
+from otel_straggler.agent.reporting import KEPT_S, TimedOut, TimeoutSender
 from otel_straggler.testing import CapturedRequests
 
 from ..waiting import eventually
@@ -34,18 +34,18 @@ RANK_3 = TimedOut(
 )
 
 
-def sending(url: str, clock: Callable[[], float]) -> Telemetry:
-    telemetry = Telemetry({"OTEL_STRAGGLER_ENDPOINT": url}, clock)
-    telemetry.start()
-    return telemetry
+def sending(url: str, clock: Callable[[], float]) -> TimeoutSender:
+    sender = TimeoutSender({"OTEL_STRAGGLER_ENDPOINT": url}, clock)
+    sender.start()
+    return sender
 
 
 def test_a_timeout_is_sent_at_once_with_its_rank() -> None:
     with CapturedRequests() as sink:
-        telemetry = sending(sink.url, lambda: 0.0)
-        telemetry.report(RANK_3)
+        sender = sending(sink.url, lambda: 0.0)
+        sender.report(RANK_3)
         sink.wait_for(lambda its: bool(its.points(semconv.RANK_TIMED_OUT)))
-        telemetry.close()
+        sender.close()
         point = sink.points(semconv.RANK_TIMED_OUT)[0]
     assert point.value == 12.5
     assert point.attributes[semconv.REASON] == "section_timeout"
@@ -53,23 +53,23 @@ def test_a_timeout_is_sent_at_once_with_its_rank() -> None:
 
 def test_it_is_sent_for_a_minute_and_the_newest_of_a_rank_counts() -> None:
     now_s = 0.0
-    telemetry = Telemetry({"OTEL_STRAGGLER_ENDPOINT": "http://127.0.0.1:9"}, lambda: now_s)
-    telemetry.report(RANK_3)
+    sender = TimeoutSender({"OTEL_STRAGGLER_ENDPOINT": "http://127.0.0.1:9"}, lambda: now_s)
+    sender.report(RANK_3)
     later = RANK_3._replace(attempt=2)
-    telemetry.report(later)
-    assert telemetry.due() == [later]
+    sender.report(later)
+    assert sender.due() == [later]
     now_s = KEPT_S
-    assert telemetry.due() == [later]
+    assert sender.due() == [later]
     now_s = KEPT_S + 1.0
-    assert telemetry.due() == []
+    assert sender.due() == []
 
 
 def test_without_a_named_collector_nothing_is_sent() -> None:
-    telemetry = Telemetry({})
-    telemetry.start()
-    telemetry.report(RANK_3)
-    telemetry.close()
-    assert not telemetry._thread.is_alive()
+    sender = TimeoutSender({})
+    sender.start()
+    sender.report(RANK_3)
+    sender.close()
+    assert not sender._thread.is_alive()
 
 
 @pytest.fixture
