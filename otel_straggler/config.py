@@ -386,6 +386,12 @@ OF_PROCESS: tuple[Setting, ...] = (
         "`otel-straggler run`",
     ),
     Setting(
+        "parent",
+        own("PARENT_PID", "4711"),
+        "none",
+        "process that the kernel ends torchrun and its ranks with; set by `otel-straggler run`",
+    ),
+    Setting(
         "request of a checkpoint",
         own("CHECKPOINT_REQUEST_FILE", "/run/save-now"),
         "none",

@@ -84,8 +84,9 @@ def rules() -> str:
     return rules_file(read_section(AlertSettings, ALERTS, "alerts"))
 
 
-def alertmanager_config(webhook: str) -> Json:
-    """The example that is handed out, with short waits, and our webhook behind each receiver."""
+def alertmanager_config(webhook: str, supervisor: str = "") -> Json:
+    """The example that is handed out, with short waits, and our webhook behind each receiver; and
+    that of a supervisor at this URL behind the pager's."""
     config: Json = yaml.safe_load(alertmanager_file(read_section(AlertSettings, ALERTS, "alerts")))
     del config["templates"]
     for route in _routes(config["route"]):
@@ -93,6 +94,9 @@ def alertmanager_config(webhook: str) -> Json:
             route["group_wait"] = f"{GROUP_WAIT_S:g}s"
             route["group_interval"] = f"{GROUP_INTERVAL_S:g}s"
     config["receivers"] = [_receiver(reported, webhook) for reported in config["receivers"]]
+    if supervisor:
+        (pager,) = (each for each in config["receivers"] if each["name"] == "pager")
+        pager["webhook_configs"].append({"url": f"{supervisor}/v1/alerts", "send_resolved": True})
     return config
 
 

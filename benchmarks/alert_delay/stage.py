@@ -65,12 +65,13 @@ class Stage:
 
     Args:
         folder: for all files; what a server printed stands there too.
+        supervisor: URL of a supervisor that is paged, too.
 
     Raises:
         FileNotFoundError: a server is not installed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, supervisor: str = "") -> None:
         prometheus, alertmanager = find_programs()
         self._closing = contextlib.ExitStack()
         self._lock = threading.Lock()
@@ -80,7 +81,7 @@ class Stage:
         with self._closing:
             self.webhook = Receiver(self._answer)
             self._closing.callback(self.webhook.close)
-            config = servers.alertmanager_config(self.webhook.url)
+            config = servers.alertmanager_config(self.webhook.url, supervisor)
             self.alertmanager = start_alertmanager(alertmanager, config, folder / "alertmanager")
             self._closing.callback(self.alertmanager.close)
             self.prometheus = servers.start_prometheus(

@@ -64,12 +64,14 @@ class Recovery:
 
     def phases_s(self) -> dict[str, float]:
         """Seconds of each phase, from the end of the one before; the alert's from the fault."""
-        times = {name: at for name, at in self.at_s.items() if name not in {"fault", "alert"}}
+        aside = {"fault", "alert", "decision"}
+        times = {name: at for name, at in self.at_s.items() if name not in aside}
         result, before = {}, self.at_s["fault"]
         for name, at in times.items():
             result[name], before = at - before, at
-        if "alert" in self.at_s:
-            result["alert, from the fault"] = self.at_s["alert"] - self.at_s["fault"]
+        for name in ("alert", "decision"):
+            if name in self.at_s:
+                result[f"{name}, from the fault"] = self.at_s[name] - self.at_s["fault"]
         result["all"] = before - self.at_s["fault"]
         return result
 

@@ -19,6 +19,7 @@ from otel_straggler.agent.config_kinds import (
     LOG_LEVEL,
     SECTIONS,
     SIGNAL,
+    STEP_FILE,
     TIMEOUT,
     read_text,
 )
@@ -45,9 +46,8 @@ _SENSORS = (
 )
 _LAUNCHER = (
     "segment numa_bind_strict gpu_memory_reclaim_timeout gpu_memory_tolerance_mb "
-    "gpu_memory_poll_interval check_remaining_processes max_no_progress_cycles "
-    "min_progress_iterations checkpoint_iteration_file install_exception_hook cycle_info_dir "
-    "use_infra_group_rank"
+    "gpu_memory_poll_interval check_remaining_processes install_exception_hook cycle_info_dir "
+    "use_infra_group_rank restart_policy"
 )
 _ATTRIBUTION = "attribution_endpoint attribution_stop_action attribution_export_url"
 _NOT_HERE: Final = {
@@ -103,6 +103,18 @@ class FaultToleranceConfig:
         "", FOLDER, "for diagnostics; empty: OTEL_STRAGGLER_EVIDENCE_DIR, else the agent's folder"
     )
     log_level: int = option(logging.INFO, LOG_LEVEL, "of the agent's log")
+    checkpoint_iteration_file: str | None = option(
+        None,
+        STEP_FILE,
+        "file with the step of the newest checkpoint, or a folder of checkpoint.Manager: the "
+        "launcher looks there after each attempt that failed",
+    )
+    max_no_progress_cycles: int = option(
+        3, integer(0), "attempts in a row without a newer checkpoint that are the last; 0: no end"
+    )
+    min_progress_iterations: int = option(
+        1, integer(1), "a checkpoint is newer if it is so many steps further"
+    )
 
     def __post_init__(self) -> None:
         for key, row in rows_of(FaultToleranceConfig).items():

@@ -78,6 +78,11 @@ LOG_LEVEL: Final = kind(
     convert=_level,
 )
 ACTION: Final = choice(*ACTIONS)
+STEP_FILE: Final = kind(
+    accepts=lambda value: value is None or (isinstance(value, str) and bool(value)),
+    expected="a file or folder, or null for none",
+    convert=lambda value: value,
+)
 FOLDER: Final = replace(ANY_TEXT, expected="a folder")
 
 

@@ -76,6 +76,7 @@ class RunStatus:
         slowdown: of the run; NaN if unknown.
         clashes: ranks claimed by two live sessions, over all groups of the run.
         dropped: records lost by all ranks since this collector first saw them, by reason.
+        hourly_goodput: of the last hour; NaN if unknown.
     """
 
     run_id: str
@@ -99,6 +100,7 @@ class RunStatus:
     slowdown: float = float("nan")
     clashes: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
+    hourly_goodput: float = float("nan")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

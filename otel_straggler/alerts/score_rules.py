@@ -22,6 +22,7 @@ from otel_straggler.alerts.rule import (
     Scores,
 )
 from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.goodput.live import ROLLING_S
 from otel_straggler.model.alert import MAX_NAMED
 from otel_straggler.model.causes import CAUSES
 from otel_straggler.model.verdict import CALLED_SLOW, Scope, Verdict
@@ -138,6 +139,19 @@ def _slow_runs(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance
         is_slow = run.state == "training" and run.slowdown > settings.run_slowdown_threshold
         if is_slow and not any(_active(run, "rank", "host")):
             yield Instance(run, value=run.slowdown)
+
+
+def _low_goodput(settings: AlertSettings) -> str:
+    hourly = newest(OF_RUN, semconv.RUN_ROLLING_GOODPUT, f'window="{ROLLING_S[0]}"')
+    training = series(semconv.RUN_STATE, 'state="training"')
+    limit = number(settings.goodput_threshold)
+    return f"{hourly} < {limit}\nand on ({WORLD}) ({training} == 1)"
+
+
+def _runs_of_low_goodput(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
+    for run in fleet.runs:
+        if run.state == "training" and run.hourly_goodput < settings.goodput_threshold:
+            yield Instance(run, value=run.hourly_goodput)
 
 
 # --- the rules -----------------------------------------------------------------------------------
@@ -264,6 +278,23 @@ SCORE_RULES: Final = (
         description=Message(
             "Run {run_id}[, group {group},] takes {value|ratio} times as long as it could, but "
             "no rank or host has a slow verdict."
+        ),
+    ),
+    AlertRule(
+        name="StragglerGoodputLow",
+        severity="info",
+        domain="model",
+        labels=OF_RUN,
+        expression=_low_goodput,
+        predicate=_runs_of_low_goodput,
+        for_s=attrgetter("run_slow_for_seconds"),
+        keep_firing_s=attrgetter("keep_firing_seconds"),
+        summary=Message(
+            "Run {run_id} spends much of its time on other things than steps[ (job {job_name})]"
+        ),
+        description=Message(
+            "Goodput of run {run_id}[, group {group},] was {value|percent} in the last hour. Its "
+            "page says what the rest went to."
         ),
     ),
 )

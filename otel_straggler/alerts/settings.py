@@ -44,6 +44,9 @@ class AlertSettings:
     run_slowdown_threshold: float = option(
         1.15, number(1), "alert on a run that takes so many times what it would with equal ranks"
     )
+    goodput_threshold: float = option(
+        0.7, _SHARE, "alert on a run whose goodput of the last hour is below this"
+    )
     score_for_seconds: float = option(300.0, _LENGTH, "how long a score must be low")
     straggling_for_seconds: float = option(
         60.0, _LENGTH, "how long a verdict must stand; it is confirmed over steps already"

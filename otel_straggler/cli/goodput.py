@@ -24,6 +24,7 @@ from otel_straggler.semconv import EXCLUDED, PRODUCTIVE
 SCHEMA_VERSION: Final = 1
 _WINDOWS_S: Final = (3600.0, 86_400.0)
 _WORST_RANKS: Final = 5
+_MAX_DISRUPTIONS: Final = 5
 _ALIKE: Final = 0.01
 """Ranks whose goodput differs by less are not listed."""
 
@@ -161,6 +162,7 @@ def _json(
         group=run.group,
         windows_s=windows_s,
         checkpoints=checkpoints,
+        launches=run.launches,
     )
 
 
@@ -217,6 +219,9 @@ def _lines(run: dict[str, Any]) -> Iterator[str]:
             f"{many(steps['productive'], 'step')} count, {steps['redone']:,} were done again; "
             f"{many(steps['disruptions'], 'disruption')}, {_hours(run['recovery_s'])} of recovery"
         )
+    yield from map(_disruption_line, run["disruptions"][:_MAX_DISRUPTIONS])
+    if len(run["disruptions"]) > _MAX_DISRUPTIONS:
+        yield f"and {many(len(run['disruptions']) - _MAX_DISRUPTIONS, 'disruption')} more (--json)"
     if steps["slowdown"] is not None:
         yield (
             f"a step takes {duration(steps['mean_s'])}, {steps['slowdown']:.3f}x the ideal step "
@@ -232,6 +237,15 @@ def _lines(run: dict[str, Any]) -> Iterator[str]:
             f"from checkpoints alone: {_percent(checkpoints['goodput'])}, steps "
             f"{checkpoints['min_loaded_step']} to {checkpoints['max_saved_step']}"
         )
+
+
+def _disruption_line(its: dict[str, Any]) -> str:
+    lost_s = its["recovery_s"] + its["redone_s"]
+    why = f" ({printable(its['text'], 120)})" if its["text"] else ""
+    parts = (
+        f"{_hours(its['recovery_s'])} of recovery, {_hours(its['redone_s'])} of steps done again"
+    )
+    return f"attempt {its['attempt']} ended{why}: {_hours(lost_s)} lost, {parts}"
 
 
 def _rank_lines(run: dict[str, Any]) -> Iterator[str]:

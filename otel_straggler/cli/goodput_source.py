@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -22,9 +23,12 @@ from otel_straggler.detect.verdicts.losses import attributed
 from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.goodput.account import StragglerLoss
 from otel_straggler.goodput.activities import ATTEMPT, STEP, Activities, Activity, joined
-from otel_straggler.goodput.job_events import JobEvent, activities_of_events, parse_event_line
+from otel_straggler.goodput.job_events import JobEvent, activities_of_events, parse_event_lines
+from otel_straggler.goodput.launches import activities_of_launches, events_by_run
 from otel_straggler.goodput.observations import activities_of, is_activity
 from otel_straggler.goodput.straggler_losses import straggler_losses
+from otel_straggler.launcher.events import parse_event
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.observation import NO_STEP
 from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.recordings.files import (
@@ -38,7 +42,9 @@ from otel_straggler.recordings.otlp import Decoders
 
 _SQLITE: Final = b"SQLite format 3\0"
 _EVENT_MARK: Final = b'"event_type"'
+_LAUNCH_MARK: Final = b'"name": "straggler.'
 _SNIFFED_BYTES: Final = 4_096
+_LINES_AT_ONCE: Final = 10_000
 _MIN_PEERS: Final = 2
 _BLOCKS_STEPS: Final = (5, 20, 100)
 _MAX_BLOCKS: Final = 1_000
@@ -49,13 +55,15 @@ _MAX_ROWS: Final = 2_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInput:
-    """One group of one run; ``events``: its event log, where it was read from one."""
+    """One group of one run; ``events``: its event log, where it was read from one; ``launches``:
+    what its launchers reported."""
 
     run_id: str
     group: str
     activities: Activities
     stragglers: Sequence[StragglerLoss] = ()
     events: Sequence[JobEvent] = ()
+    launches: Sequence[LaunchEvent] = ()
 
 
 def read_runs(source: str, run_id: str | None, history: str | None) -> list[RunInput]:
@@ -72,8 +80,8 @@ def read_runs(source: str, run_id: str | None, history: str | None) -> list[RunI
     if history is not None or _is_history(source):
         return _history_runs(history or source, source if history else run_id)
     with _without_collections():
-        events, recording = _read_files(source)
-        runs = [*_event_runs(events), *(_recorded_runs(recording) if recording else ())]
+        content = _read_files(source)
+        runs = [*_event_runs(content.events), *_recorded_runs(content)]
     if run_id is not None and all(run.run_id != run_id for run in runs):
         names = ", ".join(dict.fromkeys(run.run_id for run in runs))
         raise ConfigError.of("--run", run_id, f"one of: {names}", "Leave it out for all of them.")
@@ -105,41 +113,54 @@ def _is_history(source: str) -> bool:
 # --- files ---------------------------------------------------------------------------------------
 
 
-def _read_files(source: str) -> tuple[list[JobEvent], Recording | None]:
+@dataclass(slots=True)
+class _Content:
+    """What the files of a source hold."""
+
+    events: list[JobEvent] = field(default_factory=list)
+    launches: list[LaunchEvent] = field(default_factory=list)
+    recording: Recording | None = None
+
+
+def _read_files(source: str) -> _Content:
     decoders = Decoders(SpanDecoder(with_activities=True))
     is_folder = source != "-" and is_directory(source)
     reader = RecordingReader(
         name_of(source), is_directory=is_folder, note=print_note, decoders=decoders
     )
-    events: list[JobEvent] = []
+    content = _Content()
     has_recordings = False
     for path in input_files(source, print_note):
         file, name = open_input(path), name_of(path)
-        if _is_event_log(file):
-            with shown_progress(file, name) as lines:
-                events += _events_in(lines, name)
-        else:
-            has_recordings = True
-            with shown_progress(file, name) as content:
-                reader.read(content, name)
-    return events, reader.recording() if has_recordings else None
+        first_line = _first_line(file)
+        with shown_progress(file, name) as lines:
+            if _EVENT_MARK in first_line:
+                content.events += _events_in(lines, name)
+            elif first_line.startswith(b"{" + _LAUNCH_MARK):
+                content.launches += (parse_event(line) for line in lines if line.strip())
+            else:
+                has_recordings = True
+                reader.read(lines, name)
+    if has_recordings:
+        content.recording = reader.recording()
+        content.launches += content.recording.launches
+    return content
 
 
-def _is_event_log(file: BinaryIO) -> bool:
+def _first_line(file: BinaryIO) -> bytes:
+    """Empty if it is no JSON object."""
     peek: Callable[[int], bytes] = cast("Any", file).peek
-    start = peek(_SNIFFED_BYTES)[:_SNIFFED_BYTES].lstrip()
-    return start.startswith(b"{") and _EVENT_MARK in start.partition(b"\n")[0]
+    line = peek(_SNIFFED_BYTES)[:_SNIFFED_BYTES].lstrip().partition(b"\n")[0]
+    return line if line.startswith(b"{") else b""
 
 
 def _events_in(lines: BinaryIO, name: str) -> Iterator[JobEvent]:
-    others = 0
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            event = parse_event_line(line, f"{name}:{number}")
-            if event is None:
-                others += 1
-            else:
-                yield event
+    others, number = 0, 1
+    while batch := list(islice(lines, _LINES_AT_ONCE)):
+        events, n_others = parse_event_lines(batch, name, number)
+        others += n_others
+        yield from events
+        number += len(batch)
     if others:
         print_note(f"{name}: {others:,} events of other types are left out")
 
@@ -154,7 +175,15 @@ def _event_runs(events: Sequence[JobEvent]) -> Iterator[RunInput]:
         yield RunInput(run_id=job, group="", activities=activities, events=its_own)
 
 
-def _recorded_runs(recording: Recording) -> Iterator[RunInput]:
+def _recorded_runs(content: _Content) -> Iterator[RunInput]:
+    """A run for each group of ranks; launches alone say nothing of steps."""
+    launches = events_by_run(content.launches)
+    recording = content.recording
+    if recording is None:
+        for run_id, its_own in launches.items():
+            activities = activities_of_launches(its_own)
+            yield RunInput(run_id=run_id, group="", activities=activities, launches=its_own)
+        return
     batch = recording.batch
     scored = batch.take(~is_activity(batch))
     scorer = _scored(replace(recording, batch=scored)) if len(scored) else None
@@ -162,11 +191,13 @@ def _recorded_runs(recording: Recording) -> Iterator[RunInput]:
     for run_id, group in dict.fromkeys((source.run_id, source.group) for source in present):
         activities = activities_of(batch, run_id, group)
         changes = scorer.verdicts(run_id).changes if scorer else ()
+        its_launches = launches.get(run_id, [])
         yield RunInput(
             run_id=run_id,
             group=group,
-            activities=activities,
+            activities=joined([activities, activities_of_launches(its_launches)]),
             stragglers=straggler_losses(changes, activities, group),
+            launches=its_launches,
         )
 
 
@@ -208,13 +239,16 @@ def _stored_groups(reader: HistoryReader, run: RunEntry) -> Iterator[RunInput]:
         raise InputError.of("history", value, "windows with steps", remedy)
     views = FromHistory(reader).worlds(run.run_id)
     changes = attributed(views[0].run_verdicts).changes if views else ()
+    of_views = (view.goodput.launches for view in views if view.goodput is not None)
+    launches = events_by_run(event for each in of_views for event in each).get(run.run_id, [])
     for group, entries in by_group.items():
         activities = _stored_activities(reader, entries)
         yield RunInput(
             run_id=run.run_id,
             group=group,
-            activities=activities,
+            activities=joined([activities, activities_of_launches(launches)]),
             stragglers=straggler_losses(changes, activities, group),
+            launches=launches,
         )
 
 

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 from otel_straggler.semconv import Outcome
 
@@ -42,6 +42,29 @@ POSTPONING: list[Callable[[], float]] = []
 returns how many seconds it needs before the process ends; it sends SIGTERM again when it is done.
 A checkpoint is saved so."""
 _INSTALLED: list[Termination] = []
+
+
+PARENT_PID: Final = "OTEL_STRAGGLER_PARENT_PID"
+"""Set by a parent for :func:`end_with_parent` of its child."""
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def end_with_parent(number: signal.Signals) -> int:
+    """Have the kernel send this process a signal when its parent dies, however it does (Linux), or
+    at once where the parent is dead already.
+
+    Returns:
+        The parent's process id; 0 if the parent has not asked for it by ``PARENT_PID``, which is
+        removed, so that no child of this process takes it for its own.
+    """
+    parent = int(os.environ.pop(PARENT_PID, "0") or "0")
+    if parent == 0:
+        return 0
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
+    if os.getppid() != parent:
+        signal.raise_signal(number)
+    return parent
 
 
 def is_installed() -> bool:

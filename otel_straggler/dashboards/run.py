@@ -75,10 +75,14 @@ whole is slower, look at the sections. Only the slowest does: see who it is belo
 it shows what to work on first.
 Empty: The run reports none
 
-17 Time that was not useful [s]. By reason, in the range. checkpoint: write fewer, or in the
+17 Time that was not useful [s]. By reason, since the run began. checkpoint: write fewer, or in the
 background; redone: write more; restart and start_up: images and data near the hosts; stragglers:
 see above.
 Empty: Nothing was lost, or the run reports no goodput
+
+20 Goodput over time [percentunit]. Since the run began, and of the last hour and day once it is as
+old. A dip is a restart, a hang, or a long save: otel-straggler goodput says which.
+Empty: The run reports none
 """
 )
 
@@ -214,12 +218,20 @@ def _ledger() -> p.Panel:
 
 
 def _goodput() -> list[p.Panel]:
+    rolling = q.newest(semconv.RUN_ROLLING_GOODPUT, f"{q.RUN}, window")
+    whole = q.newest(semconv.RUN_GOODPUT, q.RUN)
     return [
         p.number(_TEXT[16], q.newest(semconv.RUN_GOODPUT, q.RUN), p.GOODPUTS, span=8),
         p.bars(
             _TEXT[17],
             "{{reason}} {{group}}",
-            f"{q.increase(semconv.RUN_LOST, f'{q.RUN}, reason')} > 0",
+            f"{q.newest(semconv.RUN_LOST, f'{q.RUN}, reason')} > 0",
             span=16,
+        ),
+        p.lines(
+            _TEXT[20],
+            [("goodput {{window}} {{group}}", f"{rolling} or {whole}")],
+            steps=p.GOODPUTS,
+            span=24,
         ),
     ]

@@ -109,7 +109,7 @@ class Account:
         time_ns: (R, C) time of each rank; each row adds up to ``elapsed_ns``.
         run_ns: (C,) mean over the ranks in whole nanoseconds; adds up to ``elapsed_ns``.
         by_rank: segments of each rank, for time lines and windows.
-        starts_ns: starts of the attempts.
+        attempts: (A,) restart counts, in the order of time; starts_ns, ends_ns: of each.
     """
 
     start_ns: int
@@ -119,7 +119,9 @@ class Account:
     time_ns: Ints
     run_ns: Ints
     by_rank: tuple[RankAccount, ...]
+    attempts: Ints
     starts_ns: Ints
+    ends_ns: Ints
     steps: StepAccount
 
     @property
@@ -212,7 +214,9 @@ def account(
         time_ns=time_ns,
         run_ns=shared_out(time_ns, attempts.end_ns - attempts.start_ns),
         by_rank=by_rank,
+        attempts=attempts.numbers,
         starts_ns=attempts.starts_ns,
+        ends_ns=attempts.ends_ns,
         steps=_step_account(by_rank, attempts, reference_step_s),
     )
 

@@ -12,12 +12,23 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
+from itertools import pairwise
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
 
 from otel_straggler.errors import InputError
-from otel_straggler.goodput.activities import ATTEMPT, NO_END, RUN, STEP, Activities, Activity
-from otel_straggler.model.observation import NO_STEP
+from otel_straggler.goodput.activities import (
+    ATTEMPT,
+    NO_END,
+    RUN,
+    STEP,
+    Activities,
+    Activity,
+    joined,
+)
+from otel_straggler.model.observation import NO_STEP, Ints
 
 SCHEDULED: Final = "user_scheduled"
 STARTED: Final = "job_started"
@@ -31,10 +42,12 @@ EVENT_TYPES: Final = (
 )  # fmt: skip
 """In the order in which events of one moment are read."""
 _OF_USER: Final = frozenset({SCHEDULED, USER_TERMINATED})
-_PROGRESS: Final = frozenset({SAVED, STEP_FINISHED})
 _ORDER: Final = {name: at for at, name in enumerate(EVENT_TYPES)}
+_PROGRESS_CODES: Final = [_ORDER[SAVED], _ORDER[STEP_FINISHED]]
 _DECODER: Final = json.JSONDecoder()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_PLAIN_LENGTHS: Final = frozenset({19, 26})
+"""Of a time to the second, and to the microsecond."""
 _NAIVE_EPOCH: Final = _EPOCH.replace(tzinfo=None)
 
 
@@ -88,6 +101,60 @@ def parse_event_line(line: str | bytes, where: str) -> JobEvent | None:
         ) from None
 
 
+def parse_event_lines(
+    lines: Sequence[bytes], where: str, first_line: int
+) -> tuple[list[JobEvent], int]:
+    """Read lines, of which some may be blank; also returns how many are events of other types.
+
+    Args:
+        where, first_line: file, and the number of the first line, for messages.
+
+    Raises:
+        InputError: as :func:`parse_event_line`.
+    """
+    try:
+        return _parse_together(lines)
+    except (ValueError, KeyError, TypeError, OverflowError, AttributeError, RecursionError):
+        events = [
+            parse_event_line(line, f"{where}:{number}")
+            for number, line in enumerate(lines, first_line)
+            if not line.isspace()
+        ]
+        known = [event for event in events if event is not None]
+        return known, len(events) - len(known)
+
+
+def _parse_together(lines: Sequence[bytes]) -> tuple[list[JobEvent], int]:
+    """As one JSON document, column by column: three times as fast as line by line."""
+    filled = [line for line in lines if not line.isspace()]
+    documents = _DECODER.decode(f"[{b','.join(filled).decode()}]")
+    if len(documents) != len(filled):
+        raise ValueError(filled)
+    known = [values for values in documents if values["event_type"] in _ORDER]
+    times_ns = _times_ns([values["timestamp"] for values in known])
+    seconds = [values.get("duration_s") for values in known]
+    columns = (
+        times_ns,
+        [values["event_type"] for values in known],
+        [_number(values.get("step"), NO_STEP) for values in known],
+        [_number(values.get("node_rank"), 0) for values in known],
+        [-1 if each is None else max(0, round(each * 1e9)) for each in seconds],
+        [sys.intern(str(values.get("job_name", ""))) for values in known],
+    )
+    return list(map(JobEvent._make, zip(*columns, strict=True))), len(documents) - len(known)
+
+
+def _times_ns(texts: Sequence[str]) -> list[int]:
+    """Of times without a zone, as most logs have them, by NumPy; any other way of ISO 8601 one by
+    one."""
+    together = "".join(texts)
+    has_zone = "+" in together or "Z" in together or together.count("-") != 2 * len(texts)
+    if has_zone or not set(map(len, texts)) <= _PLAIN_LENGTHS:
+        return [_at_ns(text) for text in texts]
+    micros = np.array(texts, "datetime64[us]").astype(np.int64)
+    return cast("list[int]", (micros * 1000).tolist())
+
+
 def event_line(event: JobEvent) -> str:
     """The line of an event, without its end; times in UTC, to the microsecond."""
     at = _EPOCH + timedelta(microseconds=event.at_ns // 1000)
@@ -122,8 +189,10 @@ def _number(value: object, otherwise: int) -> int:
 
 
 def in_order(events: Sequence[JobEvent]) -> list[JobEvent]:
-    by_type = sorted(events, key=lambda event: _ORDER[event.event_type])
-    return sorted(by_type, key=attrgetter("at_ns"))
+    ordered = sorted(events, key=attrgetter("at_ns"))
+    if len({event.at_ns for event in ordered}) == len(ordered):
+        return ordered
+    return sorted(ordered, key=lambda event: (event.at_ns, _ORDER[event.event_type]))
 
 
 # --- events to activities ------------------------------------------------------------------------
@@ -138,54 +207,98 @@ def activities_of_events(events: Sequence[JobEvent]) -> Activities:
     else none. Steps fill the time between. What comes after the last checkpoint of an attempt that
     is followed by another is a step that is done again.
     """
-    ordered = in_order(events)
-    rows = [Activity(RUN, ordered[0].at_ns, ordered[-1].at_ns)] if ordered else []
-    scheduled = [event.at_ns for event in ordered if event.event_type == SCHEDULED]
-    parts = _attempts(ordered)
-    if scheduled and parts and scheduled[0] < parts[0][0].at_ns:
-        rows.append(Activity("scheduling", scheduled[0], parts[0][0].at_ns))
+    if not events:
+        return Activities.of([])
+    columns = _Columns.of(in_order(events))
+    rows = [Activity(RUN, int(columns.at_ns[0]), int(columns.at_ns[-1]))]
+    parts = columns.attempts()
+    scheduled_ns = columns.at_ns[columns.code == _ORDER[SCHEDULED]]
+    if len(scheduled_ns) and parts and scheduled_ns[0] < parts[0].at_ns[0]:
+        rows.append(Activity("scheduling", int(scheduled_ns[0]), int(parts[0].at_ns[0])))
+    progress = []
     for attempt, part in enumerate(parts):
-        rows += _attempt_rows(part, attempt, is_last=attempt == len(parts) - 1)
-    return Activities.of(rows)
+        rows += _loads(part, attempt, is_last=attempt == len(parts) - 1)
+        progress += [_progress(each, attempt) for each in part.between_loads()]
+    return joined([Activities.of(rows), *progress])
 
 
-def _attempts(ordered: Sequence[JobEvent]) -> list[list[JobEvent]]:
-    """Events by attempt; those of the user belong to none."""
-    parts: list[list[JobEvent]] = []
-    for event in ordered:
-        if event.event_type in _OF_USER:
-            continue
-        last = parts[-1][-1].event_type if parts else ""
-        if not parts or (event.event_type == STARTED and last != STARTED):
-            parts.append([])
-        parts[-1].append(event)
-    return parts
+class _Columns(NamedTuple):
+    """Events in order, as columns of length n; ``code``: place in ``EVENT_TYPES``."""
+
+    at_ns: Ints
+    code: Ints
+    step: Ints
+    duration_ns: Ints
+
+    @classmethod
+    def of(cls, events: Sequence[JobEvent]) -> _Columns:
+        at_ns, names, steps, _, durations_ns, _ = zip(*events, strict=True)
+        codes = [_ORDER[name] for name in names]
+        columns = (np.array(each, np.int64) for each in (at_ns, codes, steps, durations_ns))
+        return cls(*columns)
+
+    def take(self, rows: Ints | slice) -> _Columns:
+        return _Columns(*(column[rows] for column in self))
+
+    def attempts(self) -> list[_Columns]:
+        """Events by attempt; those of the user belong to none."""
+        its = self.take(np.flatnonzero(~np.isin(self.code, [_ORDER[name] for name in _OF_USER])))
+        is_start = its.code == _ORDER[STARTED]
+        begins = np.flatnonzero(is_start[1:] & ~is_start[:-1]) + 1
+        bounds = [0, *begins.tolist(), len(its.code)]
+        return [its.take(slice(*pair)) for pair in pairwise(bounds) if pair[1] > pair[0]]
+
+    def between_loads(self) -> Iterator[_Columns]:
+        """Stretches that begin with the first event, or with a checkpoint that is loaded."""
+        loads = np.flatnonzero(self.code == _ORDER[LOADED])
+        bounds = sorted({0, *loads.tolist(), len(self.code)})
+        return (self.take(slice(*pair)) for pair in pairwise(bounds))
 
 
-def _attempt_rows(part: Sequence[JobEvent], attempt: int, *, is_last: bool) -> Iterator[Activity]:
-    start_ns, end_ns = part[0].at_ns, part[-1].at_ns
+def _loads(part: _Columns, attempt: int, *, is_last: bool) -> Iterator[Activity]:
+    """The life of an attempt, the checkpoints that it loads, and the step that its end cut off."""
+    start_ns, end_ns = int(part.at_ns[0]), int(part.at_ns[-1])
     yield Activity(ATTEMPT, start_ns, end_ns, 0, attempt)
     done, since_ns = 0, start_ns
-    for event in part:
-        if event.event_type == LOADED:
-            length_ns = event.at_ns - since_ns if event.duration_ns < 0 else event.duration_ns
-            loading_ns = event.at_ns - length_ns
-            yield Activity("checkpoint_load", loading_ns, event.at_ns, 0, attempt, event.step)
-            done, since_ns = max(event.step, 0), event.at_ns
-        elif event.event_type in _PROGRESS:
-            is_done = event.event_type == SAVED and event.step <= done
-            saved_ns = event.at_ns - since_ns if is_done else 0
-            if event.duration_ns >= 0:
-                saved_ns = min(event.duration_ns, event.at_ns - since_ns)
-            saving_ns = event.at_ns - saved_ns
-            if event.step > done and saving_ns > since_ns:
-                n_steps = event.step - done
-                yield Activity(STEP, since_ns, saving_ns, 0, attempt, done, n_steps)
-            if saved_ns:
-                yield Activity("checkpoint", saving_ns, event.at_ns, 0, attempt, event.step)
-            done, since_ns = max(done, event.step), event.at_ns
-    if not is_last and since_ns < end_ns and since_ns > start_ns:
+    for each in part.between_loads():
+        if each.code[0] == _ORDER[LOADED]:
+            at_ns, length_ns = int(each.at_ns[0]), int(each.duration_ns[0])
+            loading_ns = since_ns if length_ns < 0 else at_ns - length_ns
+            step = int(each.step[0])
+            yield Activity("checkpoint_load", loading_ns, at_ns, 0, attempt, step)
+            done, since_ns = max(step, 0), at_ns
+        is_progress = np.isin(each.code, _PROGRESS_CODES)
+        if is_progress.any():
+            done = max(done, int(each.step[is_progress].max()))
+            since_ns = int(each.at_ns[is_progress][-1])
+    if not is_last and start_ns < since_ns < end_ns:
         yield Activity(STEP, since_ns, end_ns, 0, attempt, done)
+
+
+def _progress(part: _Columns, attempt: int) -> Activities:
+    """Steps and saved checkpoints of a stretch; its first event begins it."""
+    is_load = part.code[0] == _ORDER[LOADED]
+    its = part.take(np.flatnonzero(np.isin(part.code, _PROGRESS_CODES)))
+    since_ns = np.concatenate([part.at_ns[:1], its.at_ns[:-1]])[: len(its.at_ns)]
+    before = max(int(part.step[0]), 0) if is_load else 0
+    done = np.maximum.accumulate(np.append(before, its.step))[:-1]
+    room_ns = its.at_ns - since_ns
+    is_repeat = (its.code == _ORDER[SAVED]) & (its.step <= done)
+    unknown_ns = np.where(is_repeat, room_ns, 0)
+    saved_ns = np.where(its.duration_ns < 0, unknown_ns, np.minimum(its.duration_ns, room_ns))
+    saving_ns = its.at_ns - saved_ns
+    steps, saves = (its.step > done) & (saving_ns > since_ns), saved_ns > 0
+    n_steps, n = int(steps.sum()), int(steps.sum() + saves.sum())
+    return Activities(
+        names=(STEP, "checkpoint"),
+        what=np.repeat([0, 1], [n_steps, n - n_steps]).astype(np.int32),
+        rank=np.zeros(n, np.int64),
+        attempt=np.full(n, attempt, np.int64),
+        step=np.concatenate([done[steps], its.step[saves]]),
+        steps=np.concatenate([(its.step - done)[steps], np.ones(n - n_steps, np.int64)]),
+        start_ns=np.concatenate([since_ns[steps], saving_ns[saves]]),
+        end_ns=np.concatenate([saving_ns[steps], its.at_ns[saves]]),
+    )
 
 
 # --- activities to events ------------------------------------------------------------------------

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
-from otel_straggler.goodput.activities import ATTEMPT, STEP, Activities, category_of, joined
+from otel_straggler.goodput.activities import (
+    ATTEMPT,
+    STEP,
+    Activities,
+    Activity,
+    category_of,
+    joined,
+)
 from otel_straggler.model.observation import (
     NO_KERNEL,
     NO_STEP,
@@ -16,7 +25,13 @@ from otel_straggler.model.observation import (
     Section,
 )
 from otel_straggler.model.rank import Source
-from otel_straggler.semconv import ACTIVITY_PREFIX, BADPUT, CUSTOM_PREFIX, EXCLUDED
+from otel_straggler.semconv import (
+    ACTIVITY_PREFIX,
+    BADPUT,
+    CUSTOM_PREFIX,
+    EXCLUDED,
+    SectionKind,
+)
 
 _LOADS: Final = ("load", "restore")
 _OF_KIND: Final = {"data": "data", "eval": "eval"}
@@ -56,8 +71,8 @@ def activities_of(batch: ObservationBatch, run_id: str, group: str) -> Activitie
 
 def _reported(batch: ObservationBatch, end_ns: Ints) -> Activities:
     """Rows that are activities by themselves."""
-    always = [_activity(section, in_step=True) for section in batch.sections]
-    outside = [_activity(section, in_step=False) for section in batch.sections]
+    always = [activity_of(section, in_step=True) for section in batch.sections]
+    outside = [activity_of(section, in_step=False) for section in batch.sections]
     names = tuple(dict.fromkeys(name for name in (*always, *outside) if name))
     codes = {name: code for code, name in enumerate(names)} | {"": -1}
     code_in = np.array([codes[name] for name in always], np.int32)[batch.section]
@@ -77,10 +92,10 @@ def _reported(batch: ObservationBatch, end_ns: Ints) -> Activities:
     )
 
 
-def _activity(section: Section, *, in_step: bool) -> str:
+def activity_of(section: Section, *, in_step: bool) -> str:
     """The activity that a section is; empty if it is part of a step.
 
-    >>> _activity(Section("megatron.load_checkpoint", "checkpoint"), in_step=True)
+    >>> activity_of(Section("megatron.load_checkpoint", "checkpoint"), in_step=True)
     'checkpoint_load'
     """
     name = section.name
@@ -151,3 +166,31 @@ def _derived_steps(batch: ObservationBatch, end_ns: Ints) -> Activities:
         start_ns=first,
         end_ns=last,
     )
+
+
+# --- live ----------------------------------------------------------------------------------------
+
+
+def activity_rows(batch: ObservationBatch) -> Iterable[tuple[Source, Activity]]:
+    """Phases, evaluations and checkpoints in a batch, not data loading, which windows have."""
+    names = [_phase_of(section.name, section.kind) for section in batch.sections]
+    if not any(names):
+        return
+    lowest: dict[tuple[str, str, int], int] = {}
+    for source in batch.sources:
+        world = source.run_id, source.group, source.attempt
+        lowest[world] = min(source.rank, lowest.get(world, source.rank))
+    is_lowest = [lowest[s.run_id, s.group, s.attempt] == s.rank for s in batch.sources]
+    chosen = np.array(names, bool)[batch.section] & np.array(is_lowest, bool)[batch.source]
+    for at in np.flatnonzero(chosen).tolist():
+        section = batch.sections[batch.section[at]]
+        name = activity_of(section, in_step=int(batch.step[at]) != NO_STEP)
+        if name:
+            start_ns = int(batch.start_ns[at])
+            end_ns = start_ns + round(float(batch.duration_s[at]) * 1e9)
+            yield batch.sources[batch.source[at]], Activity(name, start_ns, end_ns)
+
+
+@lru_cache(maxsize=4_096)
+def _phase_of(name: str, kind: SectionKind) -> bool:
+    return kind != "data" and bool(activity_of(Section(name, kind), in_step=False))

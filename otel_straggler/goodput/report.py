@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -11,12 +11,38 @@ import numpy as np
 
 from otel_straggler.goodput.account import Account
 from otel_straggler.goodput.checkpoint_formula import CheckpointGoodput
+from otel_straggler.goodput.launches import disruptions
+from otel_straggler.goodput.live import GoodputView
 from otel_straggler.goodput.windows import rolling_goodput, timeline
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.observation import Floats
-from otel_straggler.semconv import BADPUT, EXCLUDED, PRODUCTIVE
+from otel_straggler.semconv import BADPUT, CUSTOM_PREFIX, EXCLUDED, PRODUCTIVE
 
 Json = dict[str, Any]
 TIMELINE_BINS: Final = 240
+_CAUSES: Final = {
+    "stragglers": "slow ranks",
+    "slow_steps": "slow steps",
+    "checkpoint": "checkpoints",
+    "checkpoint_load": "loading checkpoints",
+    "hang": "waiting without progress",
+    "restart": "restarts",
+    "reinitialization": "restarts",
+    "redone": "steps done again",
+    "scheduling": "scheduling",
+    "initialization": "starting up",
+    "preparation": "starting up",
+    "start_up": "starting up",
+    "data": "waiting for data",
+    "eval": "evaluation",
+    "replica_down": "missing replicas",
+    "scale_up": "waiting for replicas",
+    "shutdown": "shutting down",
+    "other": "time between steps",
+}
+"""What a loss is, in the sentence; some categories are one there."""
+_MAX_CAUSES: Final = 3
+_MIN_SHOWN_NS: Final = 1_000_000
 _MIN_WINDOWS: Final = 2.0
 """A rolling window must fit so often into the run to say more than its total."""
 
@@ -28,6 +54,7 @@ def account_json(
     group: str,
     windows_s: Sequence[float],
     checkpoints: CheckpointGoodput | None = None,
+    launches: Sequence[LaunchEvent] = (),
 ) -> Json:
     """All of an account; times in seconds, those in ``time_ns`` exact. NaN is null.
 
@@ -35,6 +62,7 @@ def account_json(
         windows_s: lengths of rolling windows; those that are longer than half of the run are left
             out.
         checkpoints: the second method, where an event log was read.
+        launches: events of launchers, which name the reasons of disruptions.
     """
     wall_ns = of.wall_ns
     line = timeline(of, TIMELINE_BINS)
@@ -65,6 +93,17 @@ def account_json(
             "available_part": _number(of.available_part),
         },
         "attempts": [at_ns / 1e9 for at_ns in of.starts_ns.tolist()],
+        "disruptions": [
+            {
+                "attempt": each.attempt,
+                "at_s": each.at_ns / 1e9,
+                "reason": each.reason or None,
+                "text": each.text or None,
+                "recovery_s": each.recovery_ns / 1e9,
+                "redone_s": each.redone_ns / 1e9,
+            }
+            for each in disruptions(of, launches)
+        ],
         "ranks": _ranks(of),
         "rolling": [
             _rolling(of, window_s, line.edges_ns[1:])
@@ -83,6 +122,68 @@ def account_json(
         if checkpoints is None
         else {name: _number(value) for name, value in asdict(checkpoints).items()},
     }
+
+
+def goodput_json(view: GoodputView) -> Json:
+    """Of a run that goes on, for ``/v1/run``; shares are of the wall time. NaN is null."""
+    wall_ns = view.wall_ns
+    badput = {name: ns for name, ns in view.time_ns.items() if name not in (PRODUCTIVE, EXCLUDED)}
+    return {
+        "goodput": _rounded(view.goodput),
+        "sentence": goodput_sentence(view.time_ns),
+        "start_s": round(view.start_ns / 1e9, 3),
+        "end_s": round(view.end_ns / 1e9, 3),
+        "productive_s": round(view.time_ns.get(PRODUCTIVE, 0) / 1e9, 3),
+        "excluded_s": round(view.time_ns.get(EXCLUDED, 0) / 1e9, 3),
+        "lost": [
+            {"reason": name, "seconds": round(ns / 1e9, 3), "share": _rounded(ns / wall_ns)}
+            for name, ns in sorted(badput.items(), key=lambda each: (-each[1], each[0]))
+            if ns >= _MIN_SHOWN_NS and wall_ns
+        ],
+        "rolling": [
+            {"window_s": length_s, "goodput": _rounded(goodput)}
+            for length_s, goodput in view.rolling
+        ],
+        "attempts": view.attempts,
+    }
+
+
+def goodput_sentence(time_ns: Mapping[str, int]) -> str:
+    """Time by category for people; empty without any that counts.
+
+    >>> goodput_sentence({"productive": 930, "stragglers": 40, "checkpoint": 20, "restart": 10})
+    'Goodput 93 %: 4 % lost to slow ranks, 2 % to checkpoints, 1 % to restarts.'
+    >>> goodput_sentence({"productive": 1000})
+    'Goodput 100 %.'
+    """
+    wall_ns = sum(time_ns.values()) - time_ns.get(EXCLUDED, 0)
+    if not wall_ns:
+        return ""
+    lost: dict[str, int] = {}
+    for name, ns in time_ns.items():
+        if name not in (PRODUCTIVE, EXCLUDED):
+            cause = _CAUSES.get(name, name.removeprefix(CUSTOM_PREFIX))
+            lost[cause] = lost.get(cause, 0) + ns
+    text = f"Goodput {_percent(time_ns.get(PRODUCTIVE, 0) / wall_ns)}"
+    shares = sorted(((ns / wall_ns, cause) for cause, ns in lost.items()), reverse=True)
+    shown = [each for each in shares if each[0] >= _SHOWN][:_MAX_CAUSES]
+    parts = [f"{_percent(share)} lost to {cause}" for share, cause in shown[:1]]
+    parts += [f"{_percent(share)} to {cause}" for share, cause in shown[1:]]
+    return f"{text}: {', '.join(parts)}." if parts else f"{text}."
+
+
+_SHOWN: Final = 0.005
+"""A smaller loss is no percent."""
+
+
+def _percent(share: float) -> str:
+    """Never 100 % of what is not all."""
+    percent = round(100 * share)
+    return f"{percent if percent < 100 or share == 1.0 else 99} %"
+
+
+def _rounded(value: float) -> float | None:
+    return round(value, 4) if math.isfinite(value) else None
 
 
 def _ranks(of: Account) -> list[Json]:

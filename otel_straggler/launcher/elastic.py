@@ -1,18 +1,17 @@
 """torchrun in this process, with an agent that reports what it does.
 
-    python -m otel_straggler.launcher.elastic EVENTS-FD JOB TORCHRUN-ARGUMENTS
+    python -m otel_straggler.launcher.elastic EVENTS-FD JOB PROGRESS TORCHRUN-ARGUMENTS
 
-``otel-straggler run`` starts it and reads the events from the pipe of that descriptor. The agent is
-torch's, extended in the methods that torch documents for it ("Extending the Agent"). Before each
-attempt the nodes agree in the rendezvous' store on its number and on the run's name: torchelastic
-counts restarts per node, so that after one node's failure ranks of a run would be in different
-attempts.
+``otel-straggler run`` starts it and reads the events from the pipe of that descriptor. PROGRESS is
+its :class:`~otel_straggler.launcher.progress.Progress` as JSON, or ``null``. The agent is torch's,
+extended in the methods that torch documents for it ("Extending the Agent"). Before each attempt the
+nodes agree in the rendezvous' store on its number and on the run's name: torchelastic counts
+restarts per node, so that after one node's failure ranks of a run would be in different attempts.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import signal
@@ -27,20 +26,21 @@ from torch.distributed.launcher import api
 from otel_straggler.client.identity import named_run_id
 from otel_straggler.client.run_names import new_run_name
 from otel_straggler.client.settings import node_name
+from otel_straggler.client.termination import PARENT_PID, end_with_parent
 from otel_straggler.launcher.events import (
     MEMBERSHIP,
-    LaunchEvent,
     exit_reason,
     exit_text,
     failures_text,
     in_order_of_blame,
 )
+from otel_straggler.launcher.progress import Progress
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.semconv import LaunchEventName
 
 ATTEMPT: Final = "OTEL_STRAGGLER_ATTEMPT"
 RUN_ID: Final = "OTEL_STRAGGLER_RUN_ID"
 _KEY: Final = "otel_straggler"
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class Pipe:
@@ -63,11 +63,13 @@ class ReportingAgent(api.LocalElasticAgent):  # type: ignore[misc]
     """torch's agent of a node; it sends an event for each attempt, exit and restart.
 
     Attributes:
-        pipe, first_attempt: set by :func:`main` before torchrun starts.
+        pipe, first_attempt, launcher_pid, progress: set by :func:`main` before torchrun starts.
     """
 
     pipe: Pipe
     first_attempt: int = 0
+    launcher_pid: int = 0
+    progress: Progress | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -105,6 +107,8 @@ class ReportingAgent(api.LocalElasticAgent):  # type: ignore[misc]
         return pids
 
     def _monitor_workers(self, worker_group: Any) -> Any:
+        if self.launcher_pid not in {0, os.getppid()}:  # its signal came where nobody heard it
+            raise SignalException("the launcher has gone", signal.SIGTERM)
         result = super()._monitor_workers(worker_group)
         exits = {rank: failure.exitcode for rank, failure in result.failures.items()}
         for rank in in_order_of_blame(exits):
@@ -155,7 +159,15 @@ class ReportingAgent(api.LocalElasticAgent):  # type: ignore[misc]
     def _send_end(self, reason: str, text: str) -> None:
         self._ending = reason
         ranks = self._ranks(self._worker_group)
-        self._send("straggler.attempt.ended", reason=reason, text=text, ranks=ranks)
+        progress = self.progress
+        if progress is None or reason == "exit_0":
+            self._send("straggler.attempt.ended", reason=reason, text=text, ranks=ranks)
+            return
+        if why := progress.attempt_ended():
+            self._remaining_restarts = 0
+            text = f"{text}; {why}"
+        counted = {"step": progress.step, "stuck_attempts": progress.attempts}
+        self._send("straggler.attempt.ended", reason=reason, text=text, ranks=ranks, **counted)
 
     def _send(self, name: LaunchEventName, **values: Any) -> None:
         self.pipe.send(name, run_id=self._run_id, attempt=self._attempt, **values)
@@ -198,16 +210,15 @@ def _ignore_signals() -> None:
             signal.signal(getattr(signal, name.strip()), signal.SIG_IGN)
 
 
-def _end_with_launcher() -> None:
-    """SIGTERM when the launcher dies, however it does (Linux)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
 def main() -> None:
     """Run torchrun with the arguments of this process."""
-    _end_with_launcher()
+    ReportingAgent.launcher_pid = end_with_parent(signal.SIGTERM)
+    # A signal while torchelastic starts ranks leaves it without those that it has started: it ends
+    # as if there were none. The kernel ends them then, and where torchrun is killed.
+    os.environ[PARENT_PID] = str(os.getpid())
     ReportingAgent.pipe = Pipe(int(sys.argv.pop(1)), int(sys.argv.pop(1)))
+    progress = json.loads(sys.argv.pop(1))
+    ReportingAgent.progress = progress and Progress(**progress)
     ReportingAgent.first_attempt = int(os.environ.pop(ATTEMPT, "0"))
     api.LocalElasticAgent = ReportingAgent
     torchrun.main()

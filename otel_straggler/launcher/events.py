@@ -1,53 +1,21 @@
-"""What happens to a job, an attempt and a rank, as lines of JSON."""
+"""What happens to a job, an attempt and a rank: read from lines of JSON, and in words."""
 
 from __future__ import annotations
 
 import json
 import signal
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
 from otel_straggler.errors import InputError
-from otel_straggler.semconv import LAUNCH_EVENTS, LaunchEventName
+from otel_straggler.model.launch_event import LaunchEvent
+from otel_straggler.semconv import LAUNCH_EVENTS
 
 MEMBERSHIP: Final = "membership"
 """Reason of a restart that follows another node: it came, or its ranks are restarted."""
 FINISHED: Final = "finished"
 """Reason of the end of the last job: the training has left its marker."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchEvent:
-    """One event of a node's launcher.
-
-    Attributes:
-        at_unix_s: wall clock.
-        run_id, attempt: as the ranks have them; ``job``: start of torchrun, from 1.
-        rank: global rank; -1 where it is about the node. ``pid``: of the rank, 0 if unknown.
-        exit_code: of a rank or of torchrun; negative: a signal; None where nothing ended.
-        reason: a word for a label, such as ``SIGKILL`` or ``exit_1``; ``text``: a sentence.
-        ranks: global ranks that the node has in this attempt.
-    """
-
-    name: LaunchEventName
-    at_unix_s: float
-    node: str
-    run_id: str = ""
-    job: int = 1
-    attempt: int = 0
-    rank: int = -1
-    pid: int = 0
-    exit_code: int | None = None
-    reason: str = ""
-    text: str = ""
-    ranks: tuple[int, ...] = ()
-
-    def to_json(self) -> str:
-        """One line, without its end."""
-        return json.dumps(asdict(self))
-
-
 _FIELDS: Final = frozenset(field.name for field in fields(LaunchEvent))
 
 

@@ -4,6 +4,7 @@ its marker, passes signals on, reports."""
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -11,14 +12,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
 from otel_straggler.client.settings import is_switched_off
+from otel_straggler.client.termination import PARENT_PID
 from otel_straggler.errors import InputError
-from otel_straggler.launcher.events import LaunchEvent, exit_reason, exit_text, parse_event
+from otel_straggler.launcher.events import exit_reason, exit_text, parse_event
 from otel_straggler.launcher.options import RunOptions
 from otel_straggler.launcher.plan import LaunchPlan, log_options, make_plan
 from otel_straggler.launcher.reports import EventLog, SupervisorReports, Telemetry
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.semconv import LaunchEventName
 
 FIRST_WAIT_S: Final = 5.0
@@ -91,6 +95,7 @@ class Launcher:
         self._command = list(command)
         self._stop = stop
         self._run_id = plan.run_id
+        self._progress = plan.progress
         log = EventLog(plan.folder / f"events-{plan.node}.jsonl")
         self._next_attempt = log.next_attempt(plan.run_id)
         self._sinks: list[Any] = [log]
@@ -105,6 +110,8 @@ class Launcher:
         """One job, or jobs until the marker is there."""
         if not until_finished:
             exit_code = self._run_job(1)
+            if exit_code and (why := self._why_not_again()):
+                _say(why)
             return Ending(exit_code, "", "")
         ending = run_jobs(
             max_jobs,
@@ -112,6 +119,7 @@ class Launcher:
             is_finished=self._plan.finished_flag.exists,
             wait=self._stop.wait,
             say=_say,
+            why_not_again=self._why_not_again,
         )
         _say(f"{ending.text}: {self._plan.finished_flag}")
         return ending
@@ -121,17 +129,22 @@ class Launcher:
             if hasattr(sink, "close"):
                 sink.close()
 
+    def _why_not_again(self) -> str:
+        return "" if self._progress is None else self._progress.why_no_attempt_follows
+
     def _run_job(self, job: int) -> int:
         if self._stop.wait(0.0):
             return _SIGNAL_CODE + self._stop.signal_number
         self._emit("straggler.job.started", job, text=f"torchrun started: job {job}")
         read_fd, write_fd = os.pipe()
+        progress = json.dumps(self._progress and asdict(self._progress))
         try:
             process = subprocess.Popen(  # noqa: S603  no shell
-                [sys.executable, "-m", _MODULE, str(write_fd), str(job), *self._command],
+                [sys.executable, "-m", _MODULE, str(write_fd), str(job), progress, *self._command],
                 env={
                     **self._plan.environment,
                     "OTEL_STRAGGLER_ATTEMPT": str(self._next_attempt),
+                    PARENT_PID: str(os.getpid()),
                 },
                 pass_fds=(write_fd,),
                 start_new_session=True,
@@ -168,6 +181,9 @@ class Launcher:
                     continue
                 self._run_id = event.run_id or self._run_id
                 self._next_attempt = max(self._next_attempt, event.attempt + 1)
+                if self._progress is not None and event.name == "straggler.attempt.ended":
+                    self._progress.step = event.step
+                    self._progress.attempts = event.stuck_attempts
                 self._send(event)
 
     def _emit(self, name: LaunchEventName, job: int, **values: Any) -> None:
@@ -195,6 +211,7 @@ def run_jobs(
     is_finished: Callable[[], bool],
     wait: Callable[[float], bool],
     say: Callable[[str], None],
+    why_not_again: Callable[[], str] = lambda: "",
 ) -> Ending:
     """Run jobs until one has finished the training.
 
@@ -203,6 +220,7 @@ def run_jobs(
         is_finished: whether the marker is there.
         wait: waits so many seconds; True as soon as a signal asks the launcher to stop, or has.
         say: gets a sentence for each decision.
+        why_not_again: the sentence that ends the loop; empty as long as a next job makes sense.
     """
     if is_finished():
         return Ending(0, "finished", "the training has finished before: its marker is there")
@@ -214,6 +232,8 @@ def run_jobs(
             return Ending(exit_code, "finished", f"{ended}; the training has finished")
         if wait(0.0):
             return Ending(exit_code or NOT_FINISHED, "stopped", f"{ended} after a signal")
+        if reason := why_not_again():
+            return Ending(exit_code or NOT_FINISHED, "no_progress", f"{ended}; {reason}")
         if job == max_jobs:
             break
         failures = failures + 1 if exit_code else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,6 +14,17 @@ WHERE: Final = "otel-straggler run"
 DEFAULT_MAX_JOBS: Final = 10
 _OF_AGENT: Final = ("--ft-", "--fault-tol-")
 _UNTIL_FINISHED, _MAX_JOBS = "--until-finished", "--max-jobs"
+_SHUTDOWN_TIMEOUT: Final = "--shutdown-timeout"
+_OF_FT_LAUNCHER: Final = {
+    "--term-timeout": "torchrun's is 30 s",
+    "--workers-stop-timeout": "torchrun waits 30 s for ranks to end before it kills them",
+    "--restart-policy": "torchelastic restarts all ranks when one has failed",
+    "--ignore-missing-fault-tol-cfg": "a file that is not named is not read",
+}
+"""Options that only NVRx's launcher has, and why they have no effect here. The first one has, where
+this torch knows its ``--shutdown-timeout``."""
+_FLAGS: Final = frozenset({_UNTIL_FINISHED, "--ignore-missing-fault-tol-cfg"})
+_LOG = logging.getLogger("otel_straggler")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +71,9 @@ def parse_options(arguments: Sequence[str]) -> RunOptions:
         if name.startswith(_OF_AGENT):
             agent += option
         elif name in {_UNTIL_FINISHED, _MAX_JOBS}:
-            values[name] = option[0].partition("=")[2] or (option[1] if option[1:] else "")
+            values[name] = _value(option)
+        elif name.replace("_", "-") in _OF_FT_LAUNCHER:
+            torchrun += _instead(parser, name, _value(option))
         else:
             torchrun += option
     given = parser.parse_args([*torchrun, *rest])
@@ -85,15 +99,28 @@ def _leading(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Itera
 
 def _takes_next(parser: argparse.ArgumentParser, option: str) -> bool:
     """Whether its value is the next argument."""
-    if "=" in option or option == _UNTIL_FINISHED:
+    if "=" in option or option in _FLAGS:
         return False
-    if option.startswith(_OF_AGENT) or option == _MAX_JOBS:
+    if option.startswith(_OF_AGENT) or option.replace("_", "-") in {_MAX_JOBS, *_OF_FT_LAUNCHER}:
         return True
     actions = parser._option_string_actions  # noqa: SLF001  argparse offers no other way
     known = actions.get(option)
     if known is None and option.startswith("--"):  # argparse accepts abbreviations
         known = next((a for name, a in actions.items() if name.startswith(option)), None)
     return known is not None and known.nargs != 0
+
+
+def _value(option: list[str]) -> str:
+    return option[0].partition("=")[2] or (option[1] if option[1:] else "")
+
+
+def _instead(parser: argparse.ArgumentParser, name: str, value: str) -> list[str]:
+    """What torchrun has in the place of an option of NVRx's launcher."""
+    known = parser._option_string_actions  # noqa: SLF001  argparse offers no other way
+    if name.replace("_", "-") == "--term-timeout" and _SHUTDOWN_TIMEOUT in known:
+        return [f"{_SHUTDOWN_TIMEOUT}={value}"]
+    _LOG.warning("%s has no effect here: %s", name, _OF_FT_LAUNCHER[name.replace("_", "-")])
+    return []
 
 
 def _torchrun_parser() -> argparse.ArgumentParser:

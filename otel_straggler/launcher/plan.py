@@ -18,6 +18,7 @@ from otel_straggler.client.run_names import new_run_name
 from otel_straggler.client.settings import is_switched_off, node_name
 from otel_straggler.errors import ConfigError
 from otel_straggler.launcher.options import WHERE, RunOptions
+from otel_straggler.launcher.progress import Progress
 from otel_straggler.otlp.encode_metrics import Attributes
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class LaunchPlan:
         environment: of torchrun and the ranks.
         resource: of the launcher's telemetry.
         agent: starts the node's agent and gives variables for the ranks; None: there is none.
+        progress: decides that attempts get nowhere; None where no checkpoint is named.
     """
 
     run_id: str
@@ -56,6 +58,7 @@ class LaunchPlan:
     endpoints: Endpoints
     resource: Attributes
     agent: StartAgent | None
+    progress: Progress | None = None
 
     def describe(self) -> str:
         """One line for the start."""
@@ -79,6 +82,7 @@ def make_plan(options: RunOptions, env: Mapping[str, str]) -> LaunchPlan:
         environment["OTEL_STRAGGLER_RUN_ID"] = run_id
     attributes = parse_pairs(env.get("OTEL_RESOURCE_ATTRIBUTES", ""))
     is_off = is_switched_off(env)
+    config = _config(options)
     return LaunchPlan(
         run_id=run_id,
         node=node_name(env),
@@ -87,7 +91,8 @@ def make_plan(options: RunOptions, env: Mapping[str, str]) -> LaunchPlan:
         environment=environment,
         endpoints=NO_ENDPOINTS if is_off else resolve_endpoints(env),
         resource={**attributes, semconv.SERVICE_NAME: _service(options, env, attributes)},
-        agent=_agent(options, node_name(env), folder, environment),
+        agent=_agent(config, node_name(env), folder, environment),
+        progress=_progress(config),
     )
 
 
@@ -144,20 +149,36 @@ def _folder(options: RunOptions, run: str) -> Path:
     return folder
 
 
-def _agent(
-    options: RunOptions, node: str, folder: Path, env: Mapping[str, str]
-) -> StartAgent | None:
-    """Its socket is in a folder of this launcher alone: paths of sockets are short, and not every
-    file system has them."""
+def _config(options: RunOptions) -> FaultToleranceConfig | None:
     if not options.agent:
         return None
     from otel_straggler.agent.config import FaultToleranceConfig
 
     config, others = FaultToleranceConfig.from_arguments(options.agent)
-    if config is None or others:
+    if others:
         raise ConfigError.of(
             WHERE, " ".join(options.agent), "options of the agent", "See docs/operate/restarts.md."
         )
+    return config or FaultToleranceConfig()
+
+
+def _progress(config: FaultToleranceConfig | None) -> Progress | None:
+    if config is None or not config.checkpoint_iteration_file:
+        return None
+    return Progress(
+        path=os.path.abspath(config.checkpoint_iteration_file),  # noqa: PTH100  keeps links
+        max_attempts=config.max_no_progress_cycles,
+        min_steps=config.min_progress_iterations,
+    )
+
+
+def _agent(
+    config: FaultToleranceConfig | None, node: str, folder: Path, env: Mapping[str, str]
+) -> StartAgent | None:
+    """Its socket is in a folder of this launcher alone: paths of sockets are short, and not every
+    file system has them."""
+    if config is None:
+        return None
     own = {_EVIDENCE: str(folder / f"diagnostics-{node}")}
     return lambda: _running_agent(config, {**own, **env})
 

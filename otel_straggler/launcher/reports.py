@@ -16,8 +16,9 @@ from otel_straggler import semconv
 from otel_straggler.client.endpoints import Endpoints, logs_endpoint
 from otel_straggler.client.sender import PROTOBUF, Drops, SpanSender
 from otel_straggler.errors import InputError
-from otel_straggler.launcher.events import FINISHED, LaunchEvent, parse_event
+from otel_straggler.launcher.events import FINISHED, parse_event
 from otel_straggler.model.fleet_reports import FleetReport, ReportKind, new_report_id
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.otlp.clients.client import client_for, encoded_body
 from otel_straggler.otlp.encode_events import EventRecord, encode_event
 from otel_straggler.otlp.encode_metrics import Attributes, encode_numbers

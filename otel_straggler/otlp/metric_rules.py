@@ -11,10 +11,16 @@ import numpy as np
 
 from otel_straggler import semconv
 from otel_straggler.model.kernels import KernelCell, KernelTimes, KernelTimesBuilder
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.names import clean_name
 from otel_straggler.model.observation import Kernel, Section, kernel_class_of
 from otel_straggler.model.rank import Source
-from otel_straggler.model.rank_metrics import Buckets, Heartbeat, PassthroughMetric, SectionTimes
+from otel_straggler.model.rank_metrics import (
+    Buckets,
+    Heartbeat,
+    PassthroughMetric,
+    SectionTimes,
+)
 from otel_straggler.otlp.identity import (
     BAD_RANK,
     NO_RANK,
@@ -78,14 +84,16 @@ class RankDescription(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodedMetrics:
     """One metrics request: heartbeats, times of sections and kernels, metrics that pass through,
-    and data points by use: ``used`` points make heartbeats or pass through, ``unknown`` ones are
-    metrics of others (or no numbers), ``no_rank`` ones of ours do not name a sender, ``not_delta``
-    are kernel histograms that are not deltas."""
+    events of launchers (from a request of log records), and data points by use: ``used`` points
+    make heartbeats or pass through, ``unknown`` ones are metrics of others (or no numbers),
+    ``no_rank`` ones of ours do not name a sender, ``not_delta`` are kernel histograms that are not
+    deltas."""
 
     heartbeats: tuple[Heartbeat, ...]
     section_times: tuple[SectionTimes, ...] = ()
     kernel_times: KernelTimes | None = None
     passthrough: tuple[PassthroughMetric, ...] = ()
+    launches: tuple[LaunchEvent, ...] = ()
     points: dict[str, int]
 
     @property
@@ -96,7 +104,8 @@ class DecodedMetrics:
         parts = (self.heartbeats, self.section_times, self.passthrough)
         kernels = () if self.kernel_times is None else self.kernel_times.sources
         senders = (one.source for part in parts for one in part)
-        return {source.run_id for source in (*senders, *kernels)}
+        of_ranks = {source.run_id for source in (*senders, *kernels)}
+        return of_ranks | {event.run_id for event in self.launches}
 
 
 def outcome_of(finished_at_s: float | None, outcome: str) -> Outcome | None:

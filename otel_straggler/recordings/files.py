@@ -24,6 +24,7 @@ import numpy as np
 
 from otel_straggler.errors import InputError
 from otel_straggler.model.kernels import KernelTimes
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.observation import (
     NO_STEP,
     Ints,
@@ -83,9 +84,11 @@ class Recording:
         batch: rows in the order of the file.
         form: of the first file.
         not_scored: spans and rows left out, by reason.
-        skipped: requests with logs, or with metrics other than histograms of sections and kernels.
+        skipped: requests with logs other than events of launchers, or with metrics other than
+            histograms of sections and kernels.
         kernels: histograms of kernels, in the order of the file.
         clashes: sessions that claim a rank that another one has.
+        launches: events of launchers, in the order of the file.
     """
 
     batch: ObservationBatch
@@ -94,6 +97,7 @@ class Recording:
     skipped: int = 0
     kernels: tuple[KernelTimes, ...] = ()
     clashes: tuple[Source, ...] = ()
+    launches: tuple[LaunchEvent, ...] = ()
 
 
 def input_files(path: str, note: Note = lambda _: None) -> list[str]:
@@ -257,6 +261,7 @@ class RecordingReader:
             skipped=self._builder.skipped,
             kernels=self._builder.kernels,
             clashes=(*overlapping_sessions(spans), *clashes),
+            launches=tuple(self._builder.launches),
         )
         if len(recording.batch) == 0:
             expected = "rows with a length" if self._rules.skipped else "spans of ranks"

@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from otel_straggler import semconv
 from otel_straggler.errors import InputError
 from otel_straggler.model.kernels import KernelTimes
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.observation import ObservationBatch, merge_batches
 from otel_straggler.model.rank_metrics import SectionTimes
 from otel_straggler.otlp import span_rules
+from otel_straggler.otlp.decode_logs import decode_launch_events
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.otlp.metric_rules import DecodedMetrics
@@ -52,6 +54,7 @@ class OtlpBuilder:
         self._newest: NewestPoints = {}
         self._times: list[SectionTimes] = []
         self._kernels: list[KernelTimes] = []
+        self.launches: list[LaunchEvent] = []
         self.skipped = 0
 
     def add_spans(self, decoded: DecodedSpans) -> None:
@@ -68,6 +71,11 @@ class OtlpBuilder:
         added = (self._deltas.observe(times, self._newest) for times in decoded.section_times)
         self._times += [times for times in added if times is not None]
 
+    def add_launches(self, events: Sequence[LaunchEvent]) -> None:
+        """Add events of launchers; a request of log records without any is skipped."""
+        self.skipped += not events
+        self.launches += events
+
     @property
     def kernels(self) -> tuple[KernelTimes, ...]:
         return tuple(self._kernels)
@@ -78,7 +86,7 @@ class OtlpBuilder:
 
     @property
     def is_empty(self) -> bool:
-        return not (self._outcomes or self._times or self._kernels or self.skipped)
+        return not (self._outcomes or self._times or self._kernels or self.launches or self.skipped)
 
     def batch(self) -> ObservationBatch:
         return merge_batches([*self._batches, *self._histogram_rows()])
@@ -112,7 +120,13 @@ def read_json(file: io.BufferedReader, name: str, to: OtlpBuilder) -> None:
             except (InputError, RecursionError) as error:
                 expected = "an OTLP-JSON ExportMetricsServiceRequest"
                 _fail(f"{name}:{line}", _shortened(document), expected, f"({error})")
-        elif b'"resourceMetrics"' in document or b'"resourceLogs"' in document:
+        elif b'"resourceLogs"' in document:
+            try:
+                to.add_launches(decode_launch_events(document, is_json=True))
+            except (InputError, RecursionError) as error:
+                expected = "an OTLP-JSON ExportLogsServiceRequest"
+                _fail(f"{name}:{line}", _shortened(document), expected, f"({error})")
+        elif b'"resourceMetrics"' in document:
             to.skipped += 1
         else:
             expected = f"{_REQUEST} (resourceSpans), or a trace of torch.profiler (traceEvents)"

@@ -192,8 +192,9 @@ HARDWARE_METRICS: Final = (
     HOST_NETWORK_ERRORS,
 )
 
-# --- what a run got for its time, passed through; only `simulate` sends them yet ------------------
-# One rank reports them for all; productive and lost time together are the time since the run began.
+# --- what a run got for its time -------------------------------------------------------------
+# The collector computes it; of a run without steps that it scores, one rank may report the first
+# three for all. Gauges: steps that are done again after a restart were productive before.
 LOSSES: Final = (
     "start_up",
     "data",
@@ -205,14 +206,23 @@ LOSSES: Final = (
     "redone",
     "other",
 )
-"""Reasons of ``RUN_LOST``. ``redone``: steps done again after a restart; ``restart``: from the end
-of an attempt to the first step of the next; ``stragglers``: what ranks waited for slower ones."""
+"""Reasons of ``RUN_LOST`` that simulated runs report, categories of BADPUT."""
 RUN_GOODPUT = gauge("straggler.run.goodput", "{ratio}", "useful time / time since the run began")
-RUN_PRODUCTIVE = counter(
-    "straggler.run.productive_time", "s", "time of the run in steps that count"
+RUN_PRODUCTIVE = gauge(
+    "straggler.run.productive_time", "s", "time of the run in steps that count, since it began"
 )
-RUN_LOST = counter(
-    "straggler.run.lost_time", "s", "time of the run that was not useful, by reason", REASON
+RUN_LOST = gauge(
+    "straggler.run.lost_time",
+    "s",
+    "time of the run that was not useful, since it began, by a category of BADPUT or of the user's",
+    REASON,
+)
+RUN_ROLLING_GOODPUT = gauge(
+    "straggler.run.rolling_goodput",
+    "{ratio}",
+    "goodput of the newest time of the run: window is 3600 or 86400 seconds; absent while the run "
+    "is younger",
+    "window",
 )
 GOODPUT_METRICS: Final = (RUN_GOODPUT, RUN_PRODUCTIVE, RUN_LOST)
 

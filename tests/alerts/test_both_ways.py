@@ -144,6 +144,7 @@ def _run(random_: random.Random, run_id: str) -> RunStatus:
         data_sections=frozenset({"load"}),
         slowdown=random_.choice([float("nan"), 1.1, 1.3]),
         clashes=random_.choice([0, 0, 2]),
+        hourly_goodput=random_.choice([float("nan"), 0.5, 0.93]),
     )
 
 
@@ -221,6 +222,9 @@ def _series(watched: FleetStatus, dropped: dict[str, dict[str, int]]) -> Any:
         yield one(semconv.LAST_HEARTBEAT, f"0+{STEP_S}x{count}", **of_rank)
         if run.slowdown == run.slowdown:
             yield one(semconv.RUN_SLOWDOWN, run.slowdown, **of_run)
+        if run.hourly_goodput == run.hourly_goodput:
+            hourly = {**of_run, "window": 3600}
+            yield one(semconv.RUN_ROLLING_GOODPUT, run.hourly_goodput, **hourly)
         if run.hang_text:
             yield one(semconv.RUN_HANG_INFO, 1.0, **of_run, why="lost", sentence=run.hang_text)
         if run.last_scored_at_s is not None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from otel_straggler.alerts.rule import RunStatus
-from otel_straggler.collector.runs.store import RunStore, World
+from otel_straggler.collector.runs.run import World
+from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.views.alert_input import watched_worlds
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.model.rank import Source

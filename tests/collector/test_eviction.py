@@ -7,7 +7,8 @@ import logging
 import pytest
 
 from otel_straggler.collector.runs.admission import SHOWN_S, Eviction
-from otel_straggler.collector.runs.store import Run, RunStore
+from otel_straggler.collector.runs.run import Run
+from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat

@@ -205,7 +205,7 @@ def test_goodput_is_that_of_the_rank_that_told_it_last(store: RunStore) -> None:
     assert lines["straggler_run_goodput"] == [
         'straggler_run_goodput{run_id="run",job_name="job",group="",collector="c"} 0.8'
     ]
-    [line] = lines["straggler_run_lost_time_seconds_total"]
+    [line] = lines["straggler_run_lost_time_seconds"]
     assert 'reason="checkpoint"' in line
     assert 'rank="' not in line
 

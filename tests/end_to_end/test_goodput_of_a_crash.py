@@ -19,7 +19,7 @@ from otel_straggler.testing import TRACES_PATH, CapturedRequests
 
 RANK = Path(__file__).with_name("crashing_rank.py")
 MILLISECOND = 1_000_000
-Known = list[tuple[str, int, int, int]]
+Known = list[tuple[str, int, int, int, int, int]]
 
 
 def run_attempt(endpoint: str, attempt: int) -> dict[int, Known]:

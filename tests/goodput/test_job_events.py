@@ -13,6 +13,7 @@ from otel_straggler.goodput.job_events import (
     events_of_activities,
     in_order,
     parse_event_line,
+    parse_event_lines,
 )
 
 MINUTE = 60 * 10**9
@@ -169,3 +170,37 @@ def test_an_event_of_another_type_is_none() -> None:
 def test_a_line_that_is_no_event_is_refused_with_its_place(line: str) -> None:
     with pytest.raises(InputError, match="log:7"):
         parse_event_line(line, "log:7")
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        "2026-11-24T10:00:00",
+        "2026-11-24T10:00:00.000001",
+        "2026-11-24T10:00:00.5",
+        "2026-11-24T10:00:00Z",
+        "2026-11-24T10:00:00.12345Z",
+        "2026-11-24T12:00:00-05:00",
+    ],
+)
+def test_lines_that_are_read_together_give_what_they_give_one_by_one(stamp: str) -> None:
+    lines = [
+        b'{"timestamp": "%s", "event_type": "checkpoint_saved", "step": %d, "duration_s": 0.5}\n'
+        % (stamp.encode(), step)
+        for step in range(3)
+    ]
+    lines[1:1] = [b"\n", b'{"timestamp": "2026-11-24T10:00:01", "event_type": "other"}\n']
+    each = [parse_event_line(line, "log:1") for line in lines if line != b"\n"]
+    together, others = parse_event_lines(lines, "log", 1)
+    assert together == [event for event in each if event is not None]
+    assert (len(together), others) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"{}\n", b"nothing\n", b"{}, {}\n", b'{"timestamp": "x", "event_type": "job_started"}\n'],
+)
+def test_a_line_that_is_no_event_is_named_by_its_number(line: bytes) -> None:
+    good = b'{"timestamp": "2026-11-24T10:00:01", "event_type": "job_started"}\n'
+    with pytest.raises(InputError, match=r"log:13"):
+        parse_event_lines([good, b" \n", good, line, good], "log", 10)

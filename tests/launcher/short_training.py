@@ -3,7 +3,7 @@
     short_training.py FOLDER WHAT
 
 WHAT: `kill` (rank 1 kills itself in the first attempt), `two-jobs` (the first ends well and has not
-finished), `wait` (until a signal comes).
+finished), `wait` (until a signal comes), `stuck` (fails, and leaves the same step each time).
 """
 
 import os
@@ -19,6 +19,9 @@ def main(folder: Path, what: str) -> None:
     (folder / f"rank-{rank}.{attempt}").write_text(str(os.getpid()))
     if what == "wait":
         time.sleep(300)
+    if what == "stuck":
+        (folder / "latest_step").write_text("350\n")
+        sys.exit(3)
     if attempt == 0 and what == "kill":
         if rank == "1":
             while not (folder / "rank-0.0").exists():

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -9,6 +13,7 @@ import pytest
 
 pytest.importorskip("torch.distributed.run")
 
+from otel_straggler.client.termination import PARENT_PID
 from otel_straggler.launcher.elastic import agree
 
 
@@ -63,3 +68,23 @@ def test_all_nodes_have_the_name_that_one_of_them_knows() -> None:
 def test_where_no_node_knows_a_name_all_have_the_same_new_one() -> None:
     (name,) = {each["run_id"] for each in agreed(*[{"attempt": 0, "run_id": ""}] * 2)}
     assert name
+
+
+def test_a_process_whose_parent_is_dead_already_ends_at_once() -> None:
+    """The kernel sends its signal only when a parent dies."""
+    code = (
+        "import signal, os; from otel_straggler.client import termination as t; "
+        "print(t.end_with_parent(signal.SIGKILL), t.PARENT_PID in os.environ)"
+    )
+    runs = [
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, PARENT_PID: str(pid)},
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        for pid in (os.getpid(), os.getpid() + 1)
+    ]
+    assert (runs[0].returncode, runs[0].stdout) == (0, f"{os.getpid()} False\n")
+    assert (runs[1].returncode, runs[1].stdout) == (-signal.SIGKILL, "")

@@ -12,9 +12,10 @@ from otel_straggler import semconv
 from otel_straggler.client.endpoints import logs_endpoint, resolve_endpoints
 from otel_straggler.config import Endpoint
 from otel_straggler.errors import InputError
-from otel_straggler.launcher.events import LaunchEvent, failures_text, parse_event
+from otel_straggler.launcher.events import failures_text, parse_event
 from otel_straggler.launcher.reports import EventLog, SupervisorReports, Telemetry
 from otel_straggler.model.fleet_reports import FleetReport
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.testing import CapturedRequests
 
 from ..waiting import eventually

@@ -7,10 +7,13 @@ from otel_straggler.launcher.launch import MAX_WAIT_S, NOT_FINISHED, Ending, run
 
 class Jobs:
     """Jobs with known exit codes; ``finishes``: the job that leaves the marker; ``stop_in``: the
-    wait, from 0, in which a signal comes."""
+    wait, from 0, in which a signal comes; ``stuck_after``: the job after which none makes sense."""
 
-    def __init__(self, *codes: int, finishes: int = 0, stop_in: int = -1) -> None:
+    def __init__(
+        self, *codes: int, finishes: int = 0, stop_in: int = -1, stuck_after: int = 0
+    ) -> None:
         self.codes, self.finishes, self.stop_in = codes, finishes, stop_in
+        self.stuck_after = stuck_after
         self.ran: list[int] = []
         self.waits: list[float] = []
         self.reported: list[str] = []
@@ -22,6 +25,7 @@ class Jobs:
             is_finished=lambda: self.finishes in self.ran,
             wait=self._wait,
             say=self.reported.append,
+            why_not_again=lambda: "no progress" if self.stuck_after in self.ran else "",
         )
 
     def _run(self, job: int) -> int:
@@ -90,3 +94,11 @@ def test_each_decision_to_go_on_says_why() -> None:
         "job 1 of at most 3 ended with exit code 9, and the training has not finished; "
         "job 2 starts in 5 s"
     )
+
+
+def test_no_job_follows_attempts_that_make_no_progress() -> None:
+    jobs = Jobs(1, 5, 1, stuck_after=2)
+    ending = jobs.run(9)
+    assert jobs.ran == [1, 2]
+    assert (ending.exit_code, ending.reason) == (5, "no_progress")
+    assert ending.text == "job 2 of at most 9 ended with exit code 5; no progress"

@@ -14,7 +14,8 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_straggler import semconv
-from otel_straggler.launcher.events import LaunchEvent, parse_event
+from otel_straggler.launcher.events import parse_event
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.testing import CapturedRequests
 
 from ..waiting import eventually
@@ -144,6 +145,21 @@ def test_a_job_that_has_not_finished_is_followed_by_one_that_is_the_next_attempt
     assert "job 1 of at most 3 ended with exit code 0, and the training has not" in run.printed
 
 
+def test_attempts_that_make_no_progress_are_not_followed_by_more(start: Start) -> None:
+    """Two attempts after that which wrote the checkpoint, in one job; and no job follows."""
+    progress = ("--ft-checkpoint-iteration-file=latest_step", "--ft-max-no-progress-cycles=2")
+    run = start("stuck", "--until-finished", *progress, "--max-restarts=9")
+    assert run.wait() == 1, run.printed
+    ended = [e for e in run.events() if e.name == "straggler.attempt.ended"]
+    assert [(e.job, e.attempt, e.step, e.stuck_attempts) for e in ended] == [
+        (1, 0, 350, 0),
+        (1, 1, 350, 1),
+        (1, 2, 350, 2),
+    ]
+    sentence = "2 attempts in a row have made no progress: the newest checkpoint is still that of "
+    assert f"job 1 of at most 10 ended with exit code 1; {sentence}step 350" in run.printed
+
+
 def test_a_signal_ends_ranks_and_agent_and_no_job_follows(start: Start) -> None:
     """Also one that comes twice, as a scheduler sends it to all processes of a job."""
     run = start("wait", "--until-finished", AGENT)
@@ -157,6 +173,16 @@ def test_a_signal_ends_ranks_and_agent_and_no_job_follows(start: Start) -> None:
     assert all(is_gone(pid) for pid in (*ranks, *agents, torchrun)), run.printed
     assert [e.job for e in run.events() if e.name == "straggler.job.started"] == [1]
     assert "SIGTERM" in {e.reason for e in run.events() if e.name == "straggler.attempt.ended"}
+
+
+def test_ranks_do_not_outlive_torchrun_that_is_killed(start: Start) -> None:
+    """Nor one that loses them because a signal comes while it starts them: the kernel ends them."""
+    run = start("wait", AGENT)
+    ranks = run.rank_pids(0)
+    (torchrun,) = {parent_of(pid) for pid in ranks}
+    os.kill(torchrun, signal.SIGKILL)
+    assert run.wait() == 128 + signal.SIGKILL
+    eventually(lambda: all(is_gone(pid) for pid in ranks), LONGEST_S)
 
 
 def test_ranks_do_not_outlive_a_launcher_that_is_killed(start: Start) -> None:

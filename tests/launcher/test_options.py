@@ -56,3 +56,22 @@ def test_a_number_of_jobs_without_the_loop_is_refused() -> None:
     """It would have no effect."""
     with pytest.raises(ConfigError, match="Add --until-finished"):
         parse_options(["--max-jobs", "3", "train.py"])
+
+
+def test_options_of_nvrxs_launcher_are_taken_as_torchrun_means_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its functional tests give these; what torchrun has no place for is a warning."""
+    line = (
+        "--nproc-per-node=8 --ft-restart-policy=any-failed --term-timeout=15 --restart_policy "
+        "any-failed --workers-stop-timeout 15 --ignore-missing-fault-tol-cfg train.py"
+    )
+    options = parse_options(line.split())
+    assert options.target == ("train.py",)
+    assert options.agent == ("--ft-restart-policy=any-failed",)
+    assert options.torchrun[0] == "--nproc-per-node=8"
+    assert set(options.torchrun[1:]) <= {"--shutdown-timeout=15"}
+    warned = [r.getMessage().split()[0] for r in caplog.records]
+    late = [] if options.torchrun[1:] else ["--term-timeout"]
+    others = ["--restart_policy", "--workers-stop-timeout", "--ignore-missing-fault-tol-cfg"]
+    assert warned == [*late, *others]

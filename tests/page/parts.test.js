@@ -86,6 +86,22 @@ test("hangs that are over are told, newest first", () => {
   assert.equal(earlierHangsTree({ now_s: 9000, hangs: [{}] }), null); // of an older collector
 });
 
+test("a run that was restarted says when and after what", () => {
+  const shown = (launches) => {
+    const picture = { ...pictures.healthy, now_s: 9000 };
+    const trees = answerTree({ ...picture, run: { ...picture.run, launches } }, {});
+    return findTrees(trees, (each) => each.props["data-field"] === "launches").map(textOf);
+  };
+  const newest = { attempt: 3, started_at_s: 8280 };
+  const launches = { restarts: 3, attempts: [{ attempt: 2 }, newest], text: "after rank 1 ended by SIGKILL" };
+  assert.deepEqual(shown(launches), ["Attempt 3; restarted 12 min ago after rank 1 ended by SIGKILL"]);
+  assert.deepEqual(shown({ ...launches, text: "" }), ["Attempt 3; restarted 12 min ago"]);
+  const unseen = { ...launches, attempts: [{ attempt: 3, started_at_s: null }] };
+  assert.deepEqual(shown(unseen), ["Attempt 3; restarted after rank 1 ended by SIGKILL"]);
+  assert.deepEqual(shown({ restarts: 0, attempts: [{ attempt: 0, started_at_s: 1 }], text: null }), []);
+  assert.deepEqual([shown(null), shown(undefined)], [[], []]); // no launcher; an older collector
+});
+
 test("every scenario has an answer without a hole in it", () => {
   for (const [name, picture] of Object.entries(pictures)) {
     const trees = [

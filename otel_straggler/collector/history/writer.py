@@ -16,7 +16,8 @@ from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.spool import Spool
 from otel_straggler.collector.history.store import OPEN_WINDOWS, SPOOL, Summary
 from otel_straggler.collector.runs.contents import Content, only
-from otel_straggler.collector.runs.store import Run, RunStore
+from otel_straggler.collector.runs.run import Run
+from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
 from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.collector.views.run_summary import summary_value
@@ -37,6 +38,7 @@ _ENGINES: Final = "judges"
 DECISIONS: Final = "decisions"
 _HANGS: Final = "hangs"
 _WAITING: Final = "waiting"
+_GOODPUT: Final = "goodput"
 ALERTS: Final = "alerts"
 MAINTENANCE: Final = "maintenance"
 
@@ -149,10 +151,11 @@ class HistoryWriter:
         if store is not None:
             self._restore(_HANGS, store.restore_hangs)
             self._restore(_WAITING, store.restore_waiting)
+            self._restore(_GOODPUT, store.restore_goodput)
         if maintenance is not None and MAINTENANCE in self._restored:
             self._restore(MAINTENANCE, maintenance.restore)
             self._maintenance = maintenance.state()
-        for key in (_HANGS, _WAITING, MAINTENANCE):
+        for key in (_HANGS, _WAITING, _GOODPUT, MAINTENANCE):
             self._restored.pop(key, None)
         alerts = {key: self._restored.pop(key) for key in (ALERTS,) if key in self._restored}
         opened = self._restored.pop(OPEN_WINDOWS, {})
@@ -233,6 +236,7 @@ class HistoryWriter:
         states = _parts(scorer.state())
         if store is not None:
             states[_HANGS] = store.hangs_state(ahead_s)
+            states[_GOODPUT] = store.goodput_state()
         if self._maintenance is not None:
             states[MAINTENANCE] = self._maintenance
         if self._spool is not None:

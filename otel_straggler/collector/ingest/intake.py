@@ -19,6 +19,7 @@ from otel_straggler.collector.runs.contents import senders_of
 from otel_straggler.errors import InputError
 from otel_straggler.model.rank import Source
 from otel_straggler.otlp.answers import Signal
+from otel_straggler.otlp.decode_logs import decode_launch_events, launches_of
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder
 from otel_straggler.otlp.identity import Aliases, Resources
@@ -87,6 +88,8 @@ _KINDS: Final[tuple[tuple[Signal, ContentType], ...]] = (
     ("traces", JSON),
     ("metrics", PROTOBUF),
     ("metrics", JSON),
+    ("logs", PROTOBUF),
+    ("logs", JSON),
 )
 """Kinds of records in the spool, by number."""
 _REPLAY_WAIT_S: Final = 0.005
@@ -264,10 +267,10 @@ class Intake:
     def _decode_and_ingest(
         self, request: Request, size: int, max_slow_bytes: int | None
     ) -> tuple[Answer, DecodedSpans | None]:
-        if request.signal not in ("traces", "metrics"):
-            self._budget.release(size)
-            return Answer(status="ok"), None
         content = self._decode(request.signal, request.content_type, request.body, max_slow_bytes)
+        if request.signal == "logs" and not content.run_ids():
+            self._budget.release(size)  # nothing of a launcher
+            return Answer(status="ok"), None
         self._check(request, content)
         stored = self._hand_over(request, content, size)
         spans = content if isinstance(content, DecodedSpans) else None
@@ -294,6 +297,8 @@ class Intake:
                 self._outcomes.update(spans.outcomes)
                 self._refused_gpu_times += spans.refused_gpu_times
             return spans
+        if signal == "logs":
+            return launches_of(decode_launch_events(body, is_json=is_json))
         read = self._metrics.decode_json if is_json else self._metrics.decode
         metrics = read(body, max_slow_bytes)
         with self._lock:

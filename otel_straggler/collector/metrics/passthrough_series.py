@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
@@ -27,17 +27,23 @@ _MAX_NAME: Final = 200
 _Lines: TypeAlias = list[tuple[Metric, str, float]]
 
 
-def passthrough_of_run(worlds: Mapping[str, Passthrough], run: RunLabels) -> Families:
+def passthrough_of_run(
+    worlds: Mapping[str, Passthrough], run: RunLabels, accounted: Collection[str] = ()
+) -> Families:
     """Goodput of each group, from the rank that reported it last, the end of its newest checkpoint,
-    and restarts by node. Never folded: a dozen series, and some for a node."""
+    and restarts by node. Never folded: a dozen series, and some for a node.
+
+    Args:
+        accounted: groups whose goodput the collector computes itself.
+    """
     families = Families()
-    for _, its in sorted(worlds.items()):
+    for group, its in sorted(worlds.items()):
         ranks = [rank for _, rank in sorted(its.numbers.items())]
         if not ranks:
             continue
         newest = max(ranks, key=lambda rank: rank.goodput_at_s)
         source = newest.source
-        for (metric, values), value in newest.goodput():
+        for (metric, values), value in newest.goodput() if group not in accounted else ():
             text = labels(run_id=source.run_id, job_name=source.job, group=source.group)
             own = labels(**dict(zip(metric.own_labels, values, strict=True)))
             families.add(metric, _joined(own, text, run.constant), value)

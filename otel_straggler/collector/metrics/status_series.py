@@ -168,6 +168,24 @@ def _add_extremes(families: Families, world: WorldStatus, ahead_s: float, text: 
         families.add(semconv.RUN_STEP, text, max(steps))
 
 
+def goodput_families(view: RunView, constant_labels: str) -> Families:
+    """What each group got for its time. Never folded: some twenty series."""
+    families = Families()
+    for group, its in view.goodputs.items():
+        text = labels(run_id=view.run_id, job_name=view.jobs.get(group, ""), group=group)
+        text = f"{text},{constant_labels}"
+        for name, ns in its.time_ns.items():
+            if name not in (semconv.PRODUCTIVE, semconv.EXCLUDED) and ns:
+                families.add(semconv.RUN_LOST, f"{label('reason', name)},{text}", ns / 1e9)
+        families.add(semconv.RUN_PRODUCTIVE, text, its.time_ns.get(semconv.PRODUCTIVE, 0) / 1e9)
+        if its.wall_ns:
+            families.add(semconv.RUN_GOODPUT, text, its.goodput)
+        for length_s, goodput in its.rolling:
+            window = label("window", round(length_s))
+            families.add(semconv.RUN_ROLLING_GOODPUT, f"{window},{text}", goodput)
+    return families
+
+
 def _open_sections(world: WorldStatus) -> dict[str, int]:
     """Number of running ranks in each; the rarest are summed up."""
     ranks_left = (rank for rank in world.ranks.values() if rank.finished_at_s is None)

@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
 from otel_straggler.collector.runs.contents import Content, senders_of, without
-from otel_straggler.collector.runs.store import Run, RunStore
+from otel_straggler.collector.runs.run import Run
+from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import hang_subject

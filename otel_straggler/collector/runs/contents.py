@@ -32,7 +32,8 @@ def senders_of(content: Content) -> Iterator[Source]:
 
 def reports_of(content: Content) -> Iterator[tuple[Source, float, int]]:
     """Every sender, the newest time that it reports (of its own wall clock; 0 if none), and its
-    newest step (``NO_STEP`` if none); a sender may come several times."""
+    newest step (``NO_STEP`` if none); a sender may come several times. Not launchers: they send
+    about ranks, and claim nothing."""
     if isinstance(content, DecodedSpans):
         for source, its in content.progress.items():
             yield source, its.end_ns * 1e-9, its.step
@@ -117,5 +118,6 @@ def size_of(content: Content) -> int:
     if isinstance(content, DecodedSpans):
         return _BYTES_PER_ROW * len(content.batch) + _BYTES_PER_REPORT * len(content.progress)
     kernels = content.kernel_times
-    reports = len(content.heartbeats) + len(content.section_times) + len(content.passthrough)
+    parts = (content.heartbeats, content.section_times, content.passthrough, content.launches)
+    reports = sum(map(len, parts))
     return _BYTES_PER_REPORT * reports + (0 if kernels is None else kernels.nbytes)

@@ -15,7 +15,8 @@ from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.runs.admission import WHATS, AdmissionControl, Eviction
 from otel_straggler.collector.runs.clock import CollectorClock
 from otel_straggler.collector.runs.plausibility import Plausibility
-from otel_straggler.collector.runs.store import Run, RunStore
+from otel_straggler.collector.runs.run import Run
+from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.model.flight_records import FlightRecord
 from otel_straggler.model.observation import ObservationBatch, merge_batches

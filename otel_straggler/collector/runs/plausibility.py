@@ -24,8 +24,9 @@ from otel_straggler.collector.runs.contents import (
     without,
 )
 from otel_straggler.collector.runs.problems import Number, SenderProblems
+from otel_straggler.collector.runs.run import Run, World
 from otel_straggler.collector.runs.steps import contiguous, steps_limit
-from otel_straggler.collector.runs.store import Run, RunStore, World
+from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.model.observation import NO_STEP
 from otel_straggler.model.rank import Source

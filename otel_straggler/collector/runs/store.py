@@ -4,135 +4,37 @@ else keeps state by run, so evicting is deleting here."""
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_straggler.collector.metrics.score_series import RunScores
 from otel_straggler.collector.runs.claims import WorldClaims
-from otel_straggler.collector.runs.collectives import WorldCollectives
 from otel_straggler.collector.runs.contents import Content
-from otel_straggler.collector.runs.hangs import NamedCulprits, WorldHangs
-from otel_straggler.collector.runs.liveness import Liveness
-from otel_straggler.collector.runs.passthrough import Passthrough, checkpoint_ends
-from otel_straggler.collector.runs.profiles import RunProfiles
-from otel_straggler.collector.runs.section_histograms import SectionHistograms, WorldHistograms
-from otel_straggler.collector.runs.timeline import Timeline, keep_within
+from otel_straggler.collector.runs.goodput import WorldGoodput, goodput_state, restored_goodput
+from otel_straggler.collector.runs.hangs import WorldHangs
+from otel_straggler.collector.runs.passthrough import checkpoint_ends
+from otel_straggler.collector.runs.run import Run, World
+from otel_straggler.collector.runs.section_histograms import SectionHistograms
+from otel_straggler.collector.runs.timeline import keep_within
 from otel_straggler.collector.views.run_shown import RunShown
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.detect.hangs.detector import HungRun
 from otel_straggler.detect.scores.settings import HangSettings
+from otel_straggler.goodput.observations import activity_rows
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTable
-from otel_straggler.model.verdict import hang_subject
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 _MAX_REMEMBERED: Final = 100
 """Absent worlds: of a restored state, and evicted ones, each."""
-_BYTES_PER_POINT: Final = 2_000
-"""Of the newest point of a section's histogram."""
+_MAX_EARLY: Final = 20
+"""Events of launchers of a run that no rank has reported yet."""
 _STATE_VERSION: Final = 1
-
-
-@dataclass(slots=True)
-class World:
-    """One group of ranks of a run, over all its attempts. Times are of the collector's clock.
-
-    Attributes:
-        admitted_at_s: last admission; earlier once it has ended.
-        hung, culprits: whether it is reported as hung, and its named culprits.
-        claims: the attempt, size and steps that its ranks agree on.
-        asked: ranks that were asked for something in the present hang, by verb.
-        collectives: the flight records of the present hang.
-    """
-
-    group: str
-    hangs: WorldHangs
-    hung: HungRun
-    claims: WorldClaims[Content]
-    admitted_at_s: float = 0.0
-    liveness: Liveness = field(default_factory=Liveness)
-    culprits: NamedCulprits = field(default_factory=NamedCulprits)
-    asked: dict[str, set[int]] = field(default_factory=dict)
-    collectives: WorldCollectives = field(default_factory=WorldCollectives)
-    histograms: WorldHistograms = field(default_factory=WorldHistograms)
-    passthrough: Passthrough = field(default_factory=Passthrough)
-    timeline: Timeline = field(default_factory=Timeline)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory, roughly. Cost: O(1), and O(ranks) of those with metrics that pass through."""
-        held = sum(claim.held_bytes for claim in self.claims.claims.values())
-        newest = _BYTES_PER_POINT * len(self.histograms.newest)
-        return self.liveness.nbytes + self.timeline.size + self.passthrough.nbytes + held + newest
-
-    @property
-    def is_known(self) -> bool:
-        """Whether any rank has reported."""
-        return self.liveness.touched_at_s is not None
-
-    @property
-    def has_ended(self) -> bool:
-        """Cost: O(ranks)."""
-        status = self.liveness.status
-        return status is None or status.finished_at_s is not None
-
-
-@dataclass(slots=True)
-class Run:
-    """A training run.
-
-    Attributes:
-        given_up_at_s: when monitoring gave up on it.
-        worlds: by group.
-        scores: of its newest windows.
-        first_window: smaller for a run that was scored earlier; infinite for one that never was.
-        shown: caches of its last view.
-        profiles: of its slow ranks, next to those of their peers.
-        is_full: no further ranks are taken: memory is short, and the run has more than its share.
-    """
-
-    run_id: str
-    scores: RunScores
-    admitted_at_s: float = 0.0
-    given_up_at_s: float | None = None
-    worlds: dict[str, World] = field(default_factory=dict)
-    first_window: float = math.inf
-    shown: RunShown = field(default_factory=RunShown)
-    profiles: RunProfiles = field(default_factory=RunProfiles)
-    is_full: bool = False
-
-    @property
-    def is_known(self) -> bool:
-        return any(world.is_known for world in self.worlds.values())
-
-    @property
-    def touched_at_s(self) -> float:
-        """Last report of any rank; 0 if never."""
-        times = (world.liveness.touched_at_s for world in self.worlds.values())
-        return max((at_s for at_s in times if at_s is not None), default=0.0)
-
-    @property
-    def has_ended(self) -> bool:
-        """Cost: O(ranks)."""
-        return all(world.has_ended for world in self.worlds.values())
-
-    @property
-    def n_ranks(self) -> int:
-        """Ranks that have reported, in the present attempts of all worlds. Cost: O(worlds)."""
-        return sum(len(world.claims.speakers) for world in self.worlds.values())
-
-    def known_worlds(self) -> Iterator[World]:
-        """Worlds of which a rank has reported, in order of arrival."""
-        return (world for world in self.worlds.values() if world.is_known)
-
-    def hung(self) -> dict[str, int]:
-        """Since when (ns, wall clock) worlds are stuck or lost, by subject of a decision."""
-        since = {group: world.hangs.hung_since_ns for group, world in self.worlds.items()}
-        return {hang_subject(group): at_ns for group, at_ns in since.items() if at_ns is not None}
 
 
 @dataclass(slots=True)
@@ -142,6 +44,7 @@ class _Remembered:
     hangs: WorldHangs | None = None
     columns: tuple[Column, ...] = ()
     claims: WorldClaims[Content] | None = None
+    goodput: WorldGoodput | None = None
 
 
 class RunStore:
@@ -164,6 +67,7 @@ class RunStore:
         self._memory_bytes = memory_bytes
         self.nbytes = 0
         self._remembered: OrderedDict[tuple[str, str], _Remembered] = OrderedDict()
+        self._early: OrderedDict[str, deque[LaunchEvent]] = OrderedDict()
         self._learned = self._scored = 0
         self.histograms = SectionHistograms(grace_s)
         self.runs: dict[str, Run] = {}
@@ -187,6 +91,12 @@ class RunStore:
             claims = before.claims or self._new_claims()
             world = run.worlds[group] = World(group, hangs, HungRun(settings), claims)
             world.timeline.put_before(before.columns)
+            world.goodput = before.goodput or world.goodput
+            for other in run.worlds.values():
+                its, others = world.goodput.live, other.goodput.live
+                its.launches = its.launches or others.launches.copy()
+            for event in self._early.pop(run_id, ()):
+                world.goodput.live.observe_launch(event)
         return world
 
     def _new_claims(self) -> WorldClaims[Content]:
@@ -203,12 +113,16 @@ class RunStore:
     def observe_spans(self, batch: ObservationBatch) -> None:
         """Record which sections come as spans, and checkpoints."""
         self.histograms.observe_spans(batch, lambda source: self.world_of(source).histograms)
+        for source, row in activity_rows(batch):
+            self.world_of(source).goodput.live.observe_activity(source, row)
         for source, step, end_s in checkpoint_ends(batch):
             self.world_of(source).passthrough.observe_checkpoint(source, step, end_s)
 
     def observe_passthrough(self, metrics: DecodedMetrics, now_s: float) -> None:
         for number in metrics.passthrough:
             self.world_of(number.source).passthrough.observe_number(number, now_s)
+        for event in metrics.launches:
+            self._observe_launch(event)
         times = metrics.kernel_times
         if times is None:
             return
@@ -219,6 +133,17 @@ class RunStore:
             kernels = self.world_of(source).passthrough.kernels_of(source)
             if kernels is not None:
                 kernels.add((cell.section, cell.kernel), end_ns, seconds, runs)
+
+    def _observe_launch(self, event: LaunchEvent) -> None:
+        """Of a run that no rank has reported yet, it waits for the first one."""
+        run = self.runs.get(event.run_id)
+        for world in () if run is None else run.worlds.values():
+            world.goodput.live.observe_launch(event)
+        if run is None or not run.worlds:
+            early = self._early.setdefault(event.run_id, deque(maxlen=_MAX_EARLY))
+            early.append(event)
+            while len(self._early) > _MAX_REMEMBERED:
+                self._early.popitem(last=False)
 
     def drain_histograms(self, now_ns: int, *, is_end: bool = False) -> list[ObservationBatch]:
         """See :meth:`SectionHistograms.drain`."""
@@ -296,7 +221,9 @@ class RunStore:
         run.shown.scores_have_changed()
 
     def extend_timeline(self, window: WindowScores) -> None:
-        self.world(window.run_id, window.group).timeline.observe(window)
+        world = self.world(window.run_id, window.group)
+        world.timeline.observe(window)
+        world.goodput.live.observe_window(window)
         self._bound_timelines()
 
     def put_before(self, run_id: str, group: str, columns: Sequence[Column]) -> None:
@@ -359,6 +286,24 @@ class RunStore:
             restored[str(world["run_id"]), str(world["group"])] = _Remembered(hangs)
         self._learned = max(self._learned, _MAX_REMEMBERED)
         self._remembered.update(restored)
+
+    def goodput_state(self) -> dict[str, Any]:
+        """Accounts of the 100 worlds that were accounted for last, in JSON's types."""
+        known = (
+            (run.run_id, world.group, world.goodput)
+            for run in self.runs.values()
+            for world in run.worlds.values()
+        )
+        return goodput_state(known, _MAX_REMEMBERED)
+
+    def restore_goodput(self, state: Mapping[str, Any]) -> None:
+        """Go on from :meth:`goodput_state`, after :meth:`restore_hangs` and before any report.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none; nothing changes then.
+        """
+        for key, goodput in restored_goodput(state).items():
+            self._remembered.setdefault(key, _Remembered()).goodput = goodput
 
     def waiting_state(self, ahead_s: float = 0.0) -> list[dict[str, Any]]:
         """Worlds with requests of the spool that wait for a quorum: what their ranks agree on, and

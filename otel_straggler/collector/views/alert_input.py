@@ -16,12 +16,13 @@ from otel_straggler.alerts.rule import Culprit, RunStatus, Score, Scores, TimedO
 from otel_straggler.collector.metrics.score_series import RunScores
 from otel_straggler.collector.metrics.series_choice import ShownRows, by_group, lowest
 from otel_straggler.collector.runs.liveness import WorldStatus
-from otel_straggler.collector.runs.store import World
+from otel_straggler.collector.runs.run import World
 from otel_straggler.collector.views.hang_json import sentence
 from otel_straggler.collector.views.ranks import MISSING
 from otel_straggler.collector.views.run_view import NewestScores, RunView
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import ENDS, RANK_STATES, STARTING, HangKind
+from otel_straggler.goodput.live import ROLLING_S
 from otel_straggler.model.alert import MAX_NAMED
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.scores import WindowScores
@@ -77,7 +78,13 @@ def _watched(
         slowdown=_slowdown(view.run_verdicts, group),
         clashes=len({(source.group, source.rank) for source in view.clashes}),
         dropped=status.dropped,
+        hourly_goodput=_hourly_goodput(view, group),
     )
+
+
+def _hourly_goodput(view: RunView, group: str) -> float:
+    goodput = view.goodputs.get(group)
+    return math.nan if goodput is None else dict(goodput.rolling).get(ROLLING_S[0], math.nan)
 
 
 def _culprit(status: WorldStatus, rank: int, why: HangKind) -> Culprit:

@@ -29,6 +29,7 @@ from otel_straggler.collector.metrics.series_shares import (
 from otel_straggler.collector.metrics.status_series import (
     alert_families,
     collector_families,
+    goodput_families,
     in_trouble,
     status_content,
     status_families,
@@ -42,7 +43,8 @@ from otel_straggler.collector.metrics.verdict_series import (
 )
 from otel_straggler.collector.runs.clock import CollectorClock
 from otel_straggler.collector.runs.liveness import WorldStatus
-from otel_straggler.collector.runs.store import Run, RunStore
+from otel_straggler.collector.runs.run import Run
+from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.views.alert_input import newest_scores, watched_worlds
 from otel_straggler.collector.views.answer import answer_of, lone_processes
@@ -205,6 +207,7 @@ class Publisher:
         if shown.newest_scores is None:
             shown.newest_scores = newest_scores(run.scores)
         windows = shown.window_views(run.scores.newest_windows(), WindowView)
+        run_verdicts = self._run_verdicts(run, worlds)
         view = RunView(
             run_id=run.run_id,
             now_s=now_s + self._clock.ahead_s,
@@ -214,7 +217,7 @@ class Publisher:
             hangs=hangs,
             windows=windows,
             scores=shown.newest_scores,
-            run_verdicts=self._run_verdicts(run, worlds),
+            run_verdicts=run_verdicts,
             clashes=self._clashes(run, now_ns),
             late_rows=self._scorer.late_rows(run.run_id),
             columns={group: world.timeline.columns for group, world in run.worlds.items()},
@@ -228,6 +231,9 @@ class Publisher:
                 for group, world in run.worlds.items()
                 if (usage := world.passthrough.gpus.usage()) is not None
             },
+            goodputs=run.goodputs(
+                hangs, run_verdicts, now_s, self._clock.ahead_s, len(self._store.runs)
+            ),
         )
         content = view.content()
         if content != shown.content:
@@ -325,7 +331,8 @@ class Publisher:
         families.extend(status)
         named = RunLabels(run_id=view.run_id, jobs=view.jobs, constant=self._constant)
         passthrough = {group: world.passthrough for group, world in run.worlds.items()}
-        families.extend(passthrough_of_run(passthrough, named))
+        families.extend(passthrough_of_run(passthrough, named, view.goodputs))
+        families.extend(goodput_families(view, self._constant))
         cells = int(budget * _PART_OF_CELLS)
         left = budget - len(families)
         families.extend(self._run_verdicts_families(run, view, named, left, cells, life))

@@ -33,6 +33,7 @@ class RunReport:
         clashes: sessions that claim a rank of another live session.
         counts: rows left out of the scores, by reason.
         profiles: operators of slow ranks next to those of peers; absent while there are none.
+        launches: from :func:`~otel_straggler.collector.views.attempts.launches_json`.
     """
 
     windows: Sequence[Json] = ()
@@ -42,6 +43,7 @@ class RunReport:
     hangs: Sequence[Json] = ()
     alerts: Sequence[Json] = ()
     profiles: Sequence[Json] = ()
+    launches: Json | None = None
 
 
 def report_json(runs: Mapping[str, RunReport]) -> Json:
@@ -65,6 +67,7 @@ def _run(run: RunReport) -> Json:
         "run": run_json(run.run_verdicts.worlds, newest["coverage"] if newest else None),
         "liveness": list(run.hangs),
         "alerts": list(run.alerts),
+        "launches": run.launches,
         "clashes": [_of_source(source, "session_id", "attempt") for source in run.clashes],
         "not_scored": dict(run.counts or {}),
         **({"profiles": list(run.profiles)} if run.profiles else {}),

@@ -11,8 +11,10 @@ import numpy as np
 
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.answer_type import TONES, run_cost_per_hour
+from otel_straggler.collector.views.attempts import launches_json
 from otel_straggler.collector.views.numbers import number, own_step_s, seconds
 from otel_straggler.collector.views.world_view import RankTable, WorldView
+from otel_straggler.goodput.report import goodput_json
 from otel_straggler.model.verdict import CALLED_SLOW, WorldSummary
 from otel_straggler.semconv import TRACKER_SCALARS
 
@@ -58,6 +60,8 @@ def run_json(view: WorldView) -> Json:
         else number(run_cost_per_hour(view, world)),
         "time_basis": _time_basis(view),
         "mode": view.mode,
+        "goodput": None if view.goodput is None else goodput_json(view.goodput),
+        "launches": None if view.goodput is None else launches_json(view.goodput.launches),
     }
 
 

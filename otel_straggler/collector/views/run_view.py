@@ -20,6 +20,7 @@ from otel_straggler.collector.views.report_json import window_json
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
+from otel_straggler.goodput.live import GoodputView
 from otel_straggler.model.alert import Alert, Maintenance, Mode
 from otel_straggler.model.observation import NO_STEP, Floats, Section
 from otel_straggler.model.rank import Source
@@ -81,6 +82,7 @@ class RunView:
         takes_commands: the collector passes commands on to ranks.
         profiles: of slow ranks next to those of their peers, oldest first.
         gpus: what their sensors reported, of groups with sensors.
+        goodputs: accounts of the groups of which a step or a phase is known.
     """
 
     run_id: str
@@ -102,6 +104,7 @@ class RunView:
     takes_commands: bool = False
     profiles: tuple[ProfilePair, ...] = ()
     gpus: Mapping[str, GpuUsage] = field(default_factory=dict)
+    goodputs: Mapping[str, GoodputView] = field(default_factory=dict)
     _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -124,6 +127,7 @@ class RunView:
             [(each.node, each.until_ns) for each in self.maintenance],
             self.profiles,
             [(alert.name, alert.starts_at_s) for alert in self.alerts],
+            list(self.goodputs.items()),
             int(self.now_s / _SENTENCE_S) if hangs else 0,
         )
 
@@ -210,6 +214,7 @@ class RunView:
             clashes=[source for source in self.clashes if source.group == group],
             takes_commands=self.takes_commands,
             profiles=self.profiles_of(group),
+            goodput=self.goodputs.get(group),
             clock_s=self._clock_s(ranks),
             gpus=self.gpus.get(group),
         )

@@ -9,6 +9,7 @@ from functools import cached_property
 
 from otel_straggler.alerts.rule import FleetStatus
 from otel_straggler.collector.alerting.alert_json import shown_alert
+from otel_straggler.collector.views.attempts import launches_json
 from otel_straggler.collector.views.hang_json import hang_json
 from otel_straggler.collector.views.profile_json import profiles_json
 from otel_straggler.collector.views.report_json import (
@@ -99,6 +100,9 @@ class Snapshot:
                     ],
                     alerts=[shown_alert(each) for each in run.alerts if _is_asked_for(each, query)],
                     profiles=profiles_json(run.profiles_of(query.group)),
+                    launches=next(
+                        (launches_json(each.launches) for each in run.goodputs.values()), None
+                    ),
                 )
                 for run_id, run in self.runs.items()
                 if query.run_id in (None, run_id) and run_id.startswith(query.prefix)

@@ -16,6 +16,7 @@ from otel_straggler.collector.views.numbers import Slowdowns, peers_of, step_slo
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import Standstill, standstill
 from otel_straggler.detect.hangs.states import ENDS
+from otel_straggler.goodput.live import GoodputView
 from otel_straggler.model.alert import Maintenance, Mode
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.rank import Source
@@ -152,6 +153,7 @@ class WorldView:
         awaited: set for a run of before a restart that has not reported since.
         takes_commands: the collector passes commands on to ranks.
         profiles: of slow ranks next to those of their peers, oldest first.
+        goodput: the account of its time; None before the first step or phase.
         clock_s: offset of the collector's clock from the foremost clock of the senders, to which
             times of windows and verdicts refer; 0 where small or unknown.
         gpus: what their sensors reported; None without sensors.
@@ -180,6 +182,7 @@ class WorldView:
     clashes: Sequence[Source] = ()
     takes_commands: bool = False
     profiles: tuple[ProfilePair, ...] = ()
+    goodput: GoodputView | None = None
     awaited: Awaited | None = None
     clock_s: float = 0.0
     gpus: GpuUsage | None = None

@@ -9,9 +9,11 @@
 from __future__ import annotations
 
 import runpy
+import signal
 import sys
 from pathlib import Path
 
+from otel_straggler.client.termination import end_with_parent
 from otel_straggler.integrations.zero_code import StragglerInstrumentor, end
 
 _USAGE = 2
@@ -19,6 +21,7 @@ _USAGE = 2
 
 def main(arguments: list[str]) -> int:
     """Run the program to its end; what it raises is raised."""
+    end_with_parent(signal.SIGKILL)
     is_module = arguments[:1] == ["-m"]
     target = arguments[1:] if is_module else arguments
     if not target:

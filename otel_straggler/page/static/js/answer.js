@@ -49,6 +49,8 @@ export function answerTree(picture, actions) {
       el("p", { class: "eyebrow" }, TONE_NAMES[answer.tone] || TONE_NAMES.unknown),
       el("h1", { "data-field": "headline", dir: "auto" }, proseTree(answer.headline)),
       el("p", { class: "sentence", "data-field": "sentence", dir: "auto" }, proseTree(asSentence(answer.sentence))),
+      goodputTree(picture.run),
+      launchesTree(picture),
       factsTree(picture),
     ),
     el(
@@ -75,6 +77,24 @@ export function toneName(tone) {
 /** The mark that goes with a tone. */
 export function toneMark(tone) {
   return TONE_MARKS[tone] || "?";
+}
+
+/** What the run got for its time so far, in one line. */
+function goodputTree(run) {
+  const text = run?.goodput?.sentence;
+  return text ? el("p", { class: "sentence", "data-field": "goodput", dir: "auto" }, proseTree(text)) : null;
+}
+
+/** What the launchers report: the present attempt, and why the one before it ended. */
+function launchesTree({ run, now_s: nowS }) {
+  const launches = run?.launches;
+  const newest = launches?.attempts.at(-1);
+  if (!newest || typeof launches.text !== "string") return null;
+  const ago = isKnown(newest.started_at_s)
+    ? ` ${formatDuration(Math.max(0, Math.round(nowS - newest.started_at_s)))} ago`
+    : "";
+  const text = [`Attempt ${newest.attempt}; restarted${ago}`, launches.text].filter(Boolean).join(" ");
+  return el("p", { class: "sentence", "data-field": "launches", dir: "auto" }, proseTree(text));
 }
 
 function factsTree(picture) {
