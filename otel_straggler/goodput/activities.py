@@ -133,3 +133,16 @@ def category_of(name: str) -> str:
     """
     is_known = name in BADPUT or name == EXCLUDED or name.startswith(CUSTOM_PREFIX)
     return name if is_known else f"{CUSTOM_PREFIX}{name}"
+
+
+def steps_between(steps: Sequence[Activity], low_ns: int, high_ns: int) -> tuple[int, int] | None:
+    """First step, and the one after the last, in a stretch of time: those of a row are evenly
+    spaced."""
+    bounds = []
+    for row in steps:
+        low, high = max(low_ns, row.start_ns), min(high_ns, row.end_ns)
+        if high > low:
+            length_ns = row.end_ns - row.start_ns
+            bounds.append(row.step + row.steps * (low - row.start_ns) // length_ns)
+            bounds.append(row.step - (-row.steps * (high - row.start_ns) // length_ns))
+    return (min(bounds), max(bounds)) if bounds else None

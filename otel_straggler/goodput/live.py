@@ -22,9 +22,11 @@ from otel_straggler.goodput.activities import (
     Activities,
     Activity,
     category_of,
+    steps_between,
 )
 from otel_straggler.goodput.launches import activities_of_launches
 from otel_straggler.goodput.straggler_losses import straggler_losses
+from otel_straggler.goodput.windows import time_between
 from otel_straggler.model.decoding import plain, read_as
 from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.rank import Source
@@ -259,14 +261,14 @@ class LiveGoodput:
         return result
 
     def _view(self, result: Account, *, is_over: bool) -> GoodputView:
-        newest_ns = _between(result, self._from_ns, result.end_ns, is_over=is_over)
+        newest_ns = time_between(result, self._from_ns, result.end_ns, is_over=is_over)
         time_ns = self._totals + newest_ns
         rolling = []
         for length_s in ROLLING_S:
             begin_ns = -(-(result.end_ns - length_s * _S) // BIN_NS) * BIN_NS
             if begin_ns < self._start_ns:
                 continue
-            newest = _between(result, max(begin_ns, self._from_ns), result.end_ns)
+            newest = time_between(result, max(begin_ns, self._from_ns), result.end_ns)
             for at_ns, its in self._bins.items():
                 if at_ns >= begin_ns:
                     newest.update(its)
@@ -298,7 +300,9 @@ class LiveGoodput:
             at_ns = number * BIN_NS
             low, high = max(at_ns, self._from_ns), min(at_ns + BIN_NS, until_ns)
             if high > low:
-                self._add_past(at_ns, _between(result, low, high), _steps_in(steps, low, high))
+                self._add_past(
+                    at_ns, time_between(result, low, high), steps_between(steps, low, high)
+                )
         self._from_ns = until_ns
         oldest_ns = until_ns - ROLLING_S[-1] * _S - BIN_NS
         for at_ns in [at_ns for at_ns in self._bins if at_ns < oldest_ns]:
@@ -376,33 +380,6 @@ class LiveGoodput:
         )
         live.launches.extend(read_as(LaunchEvent, event) for event in state["launches"])
         return live
-
-
-def _between(result: Account, low_ns: int, high_ns: int, *, is_over: bool = False) -> Counter[str]:
-    """Time by category; exact. A run that is not over does not shut down after its last step."""
-    if high_ns <= low_ns:
-        return Counter()
-    edges_ns = np.array([low_ns, high_ns])
-    n_codes = len(result.categories)
-    [totals] = [each.segments.totals_between(edges_ns, n_codes)[:, 0] for each in result.by_rank]
-    pairs = zip(result.categories, totals.tolist(), strict=True)
-    time_ns = Counter({name: ns for name, ns in pairs if ns})
-    if "shutdown" in time_ns and not is_over:
-        time_ns["other"] += time_ns.pop("shutdown")
-    return time_ns
-
-
-def _steps_in(steps: Sequence[Activity], low_ns: int, high_ns: int) -> tuple[int, int] | None:
-    """First step, and the one after the last, in a stretch of time: those of a row are evenly
-    spaced."""
-    bounds = []
-    for row in steps:
-        low, high = max(low_ns, row.start_ns), min(high_ns, row.end_ns)
-        if high > low:
-            length_ns = row.end_ns - row.start_ns
-            bounds.append(row.step + row.steps * (low - row.start_ns) // length_ns)
-            bounds.append(row.step - (-row.steps * (high - row.start_ns) // length_ns))
-    return (min(bounds), max(bounds)) if bounds else None
 
 
 def _together(first: _Stretch, second: _Stretch) -> _Stretch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,3 +59,18 @@ def rolling_goodput(of: Account, window_ns: int, ends_ns: Ints) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         result: Floats = inside[of.categories.index(PRODUCTIVE)] / wall
     return result
+
+
+def time_between(of: Account, low_ns: int, high_ns: int, *, is_over: bool = False) -> Counter[str]:
+    """Time by category between two moments of an account of one rank; exact. A run that is not
+    over does not shut down after its last step."""
+    if high_ns <= low_ns:
+        return Counter()
+    edges_ns = np.array([low_ns, high_ns])
+    n_codes = len(of.categories)
+    [totals] = [each.segments.totals_between(edges_ns, n_codes)[:, 0] for each in of.by_rank]
+    pairs = zip(of.categories, totals.tolist(), strict=True)
+    time_ns = Counter({name: ns for name, ns in pairs if ns})
+    if "shutdown" in time_ns and not is_over:
+        time_ns["other"] += time_ns.pop("shutdown")
+    return time_ns

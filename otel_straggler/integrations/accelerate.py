@@ -7,12 +7,20 @@ from collections.abc import Callable
 from typing import Any
 
 from otel_straggler.client.callables import CallableId, WrappedCallables
+from otel_straggler.client.steps import phase
 from otel_straggler.errors import UsageError
+from otel_straggler.integrations.step_sections import (
+    CHECKPOINT,
+    CHECKPOINT_LOAD,
+    PREPARATION,
+    in_phase,
+)
 from otel_straggler.integrations.training_watch import TrainingWatch
 
 __all__ = ["AcceleratorWatch", "watch"]
 
 _PREPARED = ("_models", "_optimizers", "_dataloaders")
+_PHASES = {"save_state": CHECKPOINT, "load_state": CHECKPOINT_LOAD}
 
 
 class AcceleratorWatch(TrainingWatch):
@@ -26,6 +34,9 @@ class AcceleratorWatch(TrainingWatch):
                 for thing in getattr(accelerator, name, ()):
                     self.add(thing)
             self._wrapped.wrap(CallableId(accelerator, "prepare"), self._with_results_watched)
+            for name, part in _PHASES.items():
+                if hasattr(accelerator, name):
+                    self._wrapped.wrap(CallableId(accelerator, name), in_phase(part))
         except UsageError:
             self.close()
             raise
@@ -37,7 +48,8 @@ class AcceleratorWatch(TrainingWatch):
     def _with_results_watched(self, prepare: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(prepare)
         def call(*args: Any, **kwargs: Any) -> Any:
-            prepared = prepare(*args, **kwargs)
+            with phase(PREPARATION):
+                prepared = prepare(*args, **kwargs)
             for thing in prepared if isinstance(prepared, tuple) else (prepared,):
                 self.add(thing)
             return prepared
@@ -55,7 +67,8 @@ def watch(accelerator: Any) -> AcceleratorWatch:
 
     What is prepared already is watched, too. A step ends where the optimizer really steps: batches
     whose gradients are accumulated (``accelerator.accumulate``) are one. With DeepSpeed its engine
-    is watched. Nothing is recorded before ``configure()``.
+    is watched. ``prepare``, ``save_state`` and ``load_state`` are phases. Nothing is recorded
+    before ``configure()``.
 
     Args:
         accelerator: an ``accelerate.Accelerator``.

@@ -18,6 +18,8 @@ BACKWARD: Final = "backward"
 OPTIMIZER: Final = "optimizer"
 EVAL: Final = "eval"
 CHECKPOINT: Final = "checkpoint"
+CHECKPOINT_LOAD: Final = "checkpoint_load"
+PREPARATION: Final = "preparation"
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -115,7 +117,7 @@ class Phases:
         self._open: list[tuple[str, Phase]] = []
 
     def begin(self, name: str) -> None:
-        """Declare ``EVAL`` or ``CHECKPOINT``; inside of itself it changes nothing."""
+        """Declare a phase; inside of itself it changes nothing."""
         if any(name == each for each, _ in self._open):
             return
         self._open.append((name, phase(name)))
@@ -130,6 +132,20 @@ class Phases:
         """End all. Safe to call twice."""
         while self._open:
             self._open.pop()[1].__exit__(None, None, None)
+
+
+def in_phase(name: str) -> Callable[[_Function], _Function]:
+    """A decorator: every call is a phase."""
+
+    def decorate(function: _Function) -> _Function:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with phase(name):
+                return function(*args, **kwargs)
+
+        return cast("_Function", call)
+
+    return decorate
 
 
 def begin_session(settings: Mapping[str, Any]) -> bool:

@@ -12,7 +12,14 @@ from otel_straggler.client import process
 from otel_straggler.client.callables import CallableId, WrappedCallables
 from otel_straggler.client.watch.handle import WATCHING
 from otel_straggler.errors import UsageError
-from otel_straggler.integrations.step_sections import CHECKPOINT, Phases, begin_session
+from otel_straggler.integrations.step_sections import (
+    CHECKPOINT,
+    CHECKPOINT_LOAD,
+    PREPARATION,
+    Phases,
+    begin_session,
+    in_phase,
+)
 from otel_straggler.integrations.training_watch import TrainingWatch
 
 if TYPE_CHECKING:
@@ -28,12 +35,14 @@ else:
 __all__ = ["StepTimingCallback"]
 
 _LOG = logging.getLogger("otel_straggler")
+_LOAD = "_load_from_checkpoint"
 
 
 class StepTimingCallback(TrainerCallback):
     """Times the steps of a ``Trainer`` for a collector: what the batches of a step wait for data,
     their forward and backward, and the optimizer are sections inside of it; evaluation and
-    checkpoints are phases.
+    checkpoints are phases; in a script that has called ``configure()`` before, preparation and the
+    loading of a checkpoint, too.
 
         trainer = Trainer(..., callbacks=[StepTimingCallback()])
 
@@ -51,6 +60,10 @@ class StepTimingCallback(TrainerCallback):
         self._watching = TrainingWatch()
         self._phases = Phases()
         weakref.finalize(self, _ENDINGS.hold())
+
+    def begin_preparation(self) -> None:
+        """From the call of ``Trainer.train()`` to the begin of the training."""
+        self._phases.begin(PREPARATION)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         self.close()  # of a training whose end was not seen
@@ -115,6 +128,8 @@ class _Endings:
         """Wrap it for one more callback; the function that is returned takes that back."""
         self._callbacks += 1
         self._wrapped.wrap(CallableId(Trainer, "train"), _closing_callbacks)
+        if hasattr(Trainer, _LOAD):
+            self._wrapped.wrap(CallableId(Trainer, _LOAD), in_phase(CHECKPOINT_LOAD))
         return self._release
 
     def _release(self) -> None:
@@ -126,12 +141,16 @@ class _Endings:
 def _closing_callbacks(train: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(train)
     def call(trainer: Any, *args: Any, **kwargs: Any) -> Any:
+        its_own = [
+            c for c in trainer.callback_handler.callbacks if isinstance(c, StepTimingCallback)
+        ]
+        for callback in its_own:
+            callback.begin_preparation()
         try:
             return train(trainer, *args, **kwargs)
         finally:
-            for callback in trainer.callback_handler.callbacks:
-                if isinstance(callback, StepTimingCallback):
-                    callback.close()
+            for callback in its_own:
+                callback.close()
 
     return call
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -107,3 +108,23 @@ def test_nothing_is_watched_where_one_part_cannot_be() -> None:
         watch(SimpleNamespace(_models=[model]))  # it prepares nothing
     assert not model._forward_pre_hooks
     assert not WATCHING._watched
+
+
+def test_preparation_and_saved_and_loaded_states_are_phases(tmp_path: Path) -> None:
+    """They are as before once the watch is closed."""
+    from accelerate import Accelerator
+
+    from otel_straggler.integrations.accelerate import watch
+
+    accelerator = Accelerator(cpu=True)
+    with Recorded() as recorded, watch(accelerator):
+        accelerator.prepare(*parts())
+        accelerator.save_state(tmp_path / "state")
+        accelerator.load_state(tmp_path / "state")
+    phases = [(run.name, run.kind, run.step) for run in recorded.runs]
+    assert phases == [
+        ("preparation", "other", None),
+        ("checkpoint", "checkpoint", None),
+        ("checkpoint_load", "other", None),
+    ]
+    assert not {"prepare", "save_state", "load_state"} & vars(accelerator).keys()

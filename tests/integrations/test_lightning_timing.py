@@ -113,6 +113,9 @@ def test_steps_go_on_from_a_checkpoint(tmp_path: Path) -> None:
         second = trainer(distribution, tmp_path, [timing()], max_steps=5)
         second.fit(model(distribution), loader(), ckpt_path=path)
     assert [run.step for run in recorded.runs if run.name == "step"] == [3, 4]
+    names = [run.name for run in recorded.runs]
+    assert names.index("checkpoint_load") < names.index("preparation") < names.index("step")
+    assert names.count("checkpoint_load") == names.count("preparation") == 1
 
 
 def test_several_callbacks_of_ours_mark_each_step_once(tmp_path: Path) -> None:

@@ -121,6 +121,9 @@ def test_data_is_seen_after_a_resume_too(tmp_path: Path) -> None:
     steps = [run.step for run in recorded.runs if run.name == "step"]
     assert len(steps) == 3
     assert all("data_loading" in recorded.names(step) for step in steps[1:])
+    names = [run.name for run in recorded.runs]
+    assert names.index("checkpoint_load") < names.index("preparation") < names.index("step")
+    assert names.count("preparation") == 1
 
 
 @pytest.mark.parametrize("fails_at", [None, 1])

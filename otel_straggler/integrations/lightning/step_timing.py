@@ -15,13 +15,16 @@ from otel_straggler.client.callables import CallableId, WrappedCallables
 from otel_straggler.integrations.step_sections import (
     BACKWARD,
     CHECKPOINT,
+    CHECKPOINT_LOAD,
     DATA,
     EVAL,
     FORWARD,
     OPTIMIZER,
+    PREPARATION,
     Phases,
     StepSections,
     begin_session,
+    in_phase,
 )
 
 _MODULES: Final = ("lightning.pytorch.callbacks", "pytorch_lightning.callbacks")
@@ -68,9 +71,13 @@ class TrainerTiming:
         self._wrapped.wrap(CallableId(owner, begins), self._with_fetch_begun)
         self._wrapped.wrap(CallableId(owner, ends), self._with_fetch_ended)
         self._wrapped.wrap(CallableId(trainer, "save_checkpoint"), self._in_checkpoint_phase)
+        loads = CallableId(trainer.strategy, "load_checkpoint")
+        self._wrapped.wrap(loads, in_phase(CHECKPOINT_LOAD))
+        self.phases.begin(PREPARATION)
 
     def begin_training(self, trainer: Any) -> None:
         """Where training goes on from a checkpoint, so do the steps."""
+        self.phases.end(PREPARATION)
         self._stepped = trainer.global_step
         self.sections.resume_at(trainer.global_step)
         for optimizer in trainer.optimizers:
@@ -191,7 +198,7 @@ class TimingCallback(Callback):
 
 class StepTimingCallback(TimingCallback):
     """Times the steps of a trainer for a collector: the sections data_loading, forward, backward
-    and optimizer, and evaluation and checkpoints as phases.
+    and optimizer, and preparation, evaluation, and checkpoints saved and loaded as phases.
 
         trainer = Trainer(..., callbacks=[StepTimingCallback()])
 
