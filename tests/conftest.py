@@ -7,6 +7,7 @@ tries very many (HYPOTHESIS_PROFILE=fuzz; FUZZ_EXAMPLES for another number than 
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from _pytest._code import code
 from hypothesis import HealthCheck, settings
 
 from .by_hand import ByHand
@@ -97,6 +99,24 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
     report = yield
     _add_remedy(report)
     return report
+
+
+def _parse_alone(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def range_of(*args: Any, **more: Any) -> Any:
+        try:
+            return original(*args, **more)
+        except SystemError as error:
+            raise SyntaxError(str(error)) from error
+
+    return range_of
+
+
+def pytest_configure() -> None:
+    """Python 3.11 refuses to parse while another thread does ("AST constructor recursion depth
+    mismatch"): a test that fails then would end its process of pytest-xdist, and the run. Of source
+    that cannot be parsed pytest shows the line alone."""
+    code.getstatementrange_ast = _parse_alone(code.getstatementrange_ast)
 
 
 _TOGETHER = ("detector",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,8 +83,17 @@ def test_a_load_is_a_phase_with_plan_and_read(
 def test_an_asynchronous_save_blocks_while_it_stages(
     tmp_path: Path, watch: CheckpointWatch, inbox: Inbox
 ) -> None:
-    """What its thread does is in no phase: the training goes on."""
-    dcp.async_save(state(), checkpoint_id=tmp_path).result()
+    """What its thread does then is in no phase: the training goes on."""
+    goes_on = threading.Event()
+
+    class Waiting(dcp.FileSystemWriter):  # type: ignore[misc,name-defined]
+        def set_up_storage_writer(self, *args: Any, **more: Any) -> None:
+            assert goes_on.wait(60)
+            super().set_up_storage_writer(*args, **more)
+
+    saving = dcp.async_save(state(), storage_writer=Waiting(tmp_path))
+    goes_on.set()
+    saving.result()
     found = records(inbox)
     by_name = {record[0][0].name: record for record in reversed(found)}
     assert by_name["checkpoint_stage"][1][0].name == "checkpoint"
