@@ -2,10 +2,12 @@
 
     python -m benchmarks.checkpoints [--kills N [--tiers]] [--seed N] [--bytes N] [--json FILE]
     python -m benchmarks.checkpoints --tiers [--seed N] [--json FILE]
+    python -m benchmarks.checkpoints --step-times [--bytes N] [--json FILE]
 
 With ``--kills`` only that many kills of ranks while they save, on one folder, in every phase of a
 save, or with ``--tiers`` on nodes, which are lost too. With ``--tiers`` alone what a lost node
-costs with a local tier and without; else what a save costs. Prints JSON.
+costs with a local tier and without; with ``--step-times`` only step times next to a save, by cores;
+else what a save costs. Prints JSON.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ def main() -> int:
     parser.add_argument("--tiers", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--bytes", type=int, default=2_000_000_000, dest="size_bytes")
+    parser.add_argument("--step-times", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.kills is not None:
@@ -29,6 +32,11 @@ def main() -> int:
 
         result = run(options.kills, options.seed, tiers=options.tiers)
         failed = result["lost_commits"] or result["differing_restores"]
+    elif options.step_times:
+        from benchmarks.checkpoints.step_times import CORES
+        from benchmarks.checkpoints.step_times import measure as measure_steps
+
+        result, failed = {"rows": measure_steps(options.size_bytes, [0.0, 10.0], [*CORES])}, False
     elif options.tiers:
         from benchmarks.checkpoints.lost_nodes import compare
 

@@ -31,7 +31,7 @@ def measure(size_bytes: int) -> dict[str, Any]:
     count = max(1, size_bytes // TENSOR_BYTES)
     state = {f"layer {n}": torch.rand(size_bytes // count // 4) for n in range(count)}
     warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
+    with tempfile.TemporaryDirectory(prefix="checkpoints-") as folder:
         result = _measure(Path(folder), state)
     dist.destroy_process_group()
     return {"size_bytes": size_bytes, "saves": SAVES, **result}

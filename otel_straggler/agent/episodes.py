@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
+from otel_straggler.agent.checkpoint_request import CheckpointRequest
 from otel_straggler.agent.config import FaultToleranceConfig
 from otel_straggler.agent.frames import Message
 from otel_straggler.agent.ranks import WatchedRank
@@ -24,6 +25,7 @@ STACKS_S: Final = 2.0
 COLLECTIVE_S: Final = 5.0
 SETTLE_S: Final = 0.5
 """For the signal's handler to write."""
+_POLL_S: Final = 0.1
 _LOG = logging.getLogger("otel_straggler.agent")
 _ASKED, _SIGNALLED, _WRITTEN, _DONE = range(4)
 
@@ -47,6 +49,9 @@ class Episode:
         self._on_hang = on_hang
         self._began_s = time.monotonic()
         self._exceeded = exceeded
+        self._checkpoint: CheckpointRequest | None = None
+        if config.timeout_action == "terminate":
+            self._checkpoint = CheckpointRequest(f"{watched}: {exceeded[0]}", watched.rank)
         self.facts: dict[str, Any] = {}
         self._ask()
 
@@ -86,6 +91,8 @@ class Episode:
             return
         if self._stage == _ASKED:
             self._signal_for_stacks()
+        elif self._checkpoint is not None and not self._checkpoint.is_over:
+            self._due_s = time.monotonic() + _POLL_S
         else:
             self._stage = _DONE
             self._act(exceeded, beats)

@@ -21,10 +21,12 @@ from otel_straggler.agent.config import FaultToleranceConfig
 from otel_straggler.agent.monitoring import SOCKET_VARIABLES
 from otel_straggler.errors import ConfigError, UnavailableError
 from otel_straggler.regular_files import FOLDER_MODE, create_folder, open_regular
+from otel_straggler.semconv import CHECKPOINT_REQUEST_FILE
 
 SOCKET: Final = "agent.sock"
 LOCK: Final = "agent.lock"
 CONFIG: Final = "agent.json"
+CHECKPOINT_REQUEST: Final = "checkpoint"
 READY_S: Final = 30.0
 STOP_S: Final = 5.0
 RESTART_S: Final = 0.5
@@ -53,10 +55,14 @@ def running_agent(
         UnavailableError: another agent runs for this job, or this one does not start.
     """
     place = checked_folder(Path(folder))
-    keeper = _Keeper(config, place, environment)
+    request = {
+        CHECKPOINT_REQUEST_FILE: environment.get(CHECKPOINT_REQUEST_FILE)
+        or str(place / CHECKPOINT_REQUEST)
+    }
+    keeper = _Keeper(config, place, {**environment, **request})
     keeper.start()
     try:
-        yield dict.fromkeys(SOCKET_VARIABLES, str(place / SOCKET))
+        yield {**dict.fromkeys(SOCKET_VARIABLES, str(place / SOCKET)), **request}
     finally:
         keeper.stop()
 

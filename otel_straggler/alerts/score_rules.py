@@ -20,11 +20,12 @@ from otel_straggler.alerts.rule import (
     RunStatus,
     Score,
     Scores,
+    a_minute,
 )
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.goodput.live import ROLLING_S
 from otel_straggler.model.alert import MAX_NAMED
-from otel_straggler.model.causes import CAUSES
+from otel_straggler.model.causes import CAUSES, Cause
 from otel_straggler.model.verdict import CALLED_SLOW, Scope, Verdict
 from otel_straggler.semconv import OF_RANK, OF_RUN, Metric
 
@@ -68,15 +69,23 @@ def _low(scores_of: Callable[[Scores], tuple[Score, ...]], threshold: str) -> Pr
     return predicate
 
 
+_WRITER: Final[Cause] = "checkpoint"
+"""Its verdicts are about saves, not about steps: an alert of their own."""
+_OF_STEPS: Final = f'cause!="{_WRITER}"'
+
+
 # --- verdicts ------------------------------------------------------------------------------------
 
 
-def _slow(scope: Scope, labels: tuple[str, ...], *, pages: bool) -> Expression:
+def _slow(
+    scope: Scope, labels: tuple[str, ...], *, pages: bool, causes: str = _OF_STEPS
+) -> Expression:
     """Active verdicts that are not silenced, the costliest; the value is the number of GPUs
     lost."""
 
     def expression(_: AlertSettings) -> str:
-        info = series(semconv.VERDICT_INFO, f'scope="{scope}", state=~"{_CALLED_SLOW}"')
+        chosen = f'scope="{scope}", {causes}, state=~"{_CALLED_SLOW}"'
+        info = series(semconv.VERDICT_INFO, chosen)
         lost = f"max by ({_SUBJECT}) ({semconv.VERDICT_LOSS.prometheus_name})"
         silenced = semconv.VERDICT_SILENCED.prometheus_name
         paging = f"({semconv.VERDICT_PAGES.prometheus_name} == 1)"
@@ -102,8 +111,19 @@ def _slow_subjects(scope: Scope, *, pages: bool) -> Predicate:
     return predicate
 
 
-def _active(run: RunStatus, *scopes: Scope) -> Iterator[Verdict]:
-    return (v for v in run.verdicts if v.scope in scopes and v.state in CALLED_SLOW)
+def _active(run: RunStatus, *scopes: Scope, are_writers: bool = False) -> Iterator[Verdict]:
+    return (
+        v
+        for v in run.verdicts
+        if v.scope in scopes and v.state in CALLED_SLOW and (v.cause == _WRITER) is are_writers
+    )
+
+
+def _slow_writers(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
+    for run in fleet.runs:
+        for verdict in [*_active(run, "rank", are_writers=True)][:MAX_NAMED]:
+            labels = {"rank": str(verdict.rank), "node": verdict.node, "role": verdict.role}
+            yield Instance(run, labels, value=verdict.gpu_seconds_lost_per_hour / 3_600.0)
 
 
 def _instance(run: RunStatus, verdict: Verdict) -> Instance:
@@ -124,7 +144,7 @@ def _instance(run: RunStatus, verdict: Verdict) -> Instance:
 
 
 def _slow_run(settings: AlertSettings) -> str:
-    info = series(semconv.VERDICT_INFO, f'scope=~"host|rank", state=~"{_CALLED_SLOW}"')
+    info = series(semconv.VERDICT_INFO, f'scope=~"host|rank", {_OF_STEPS}, state=~"{_CALLED_SLOW}"')
     silenced = semconv.VERDICT_SILENCED.prometheus_name
     training = series(semconv.RUN_STATE, 'state="training"')
     return (
@@ -216,6 +236,23 @@ SCORE_RULES: Final = (
     _as_warning(_RANK_RULE, "rank"),
     _HOST_RULE,
     _as_warning(_HOST_RULE, "host"),
+    AlertRule(
+        name="StragglerCheckpointWriterSlow",
+        severity="warning",
+        domain="hardware",
+        labels=OF_RANK,
+        expression=_slow("rank", OF_RANK, pages=False, causes=f'cause="{_WRITER}"'),
+        predicate=_slow_writers,
+        for_s=a_minute,
+        keep_firing_s=attrgetter("keep_firing_seconds"),
+        summary=Message("Rank {rank}[ on {node}] writes checkpoints slowly in run {run_id}"),
+        description=Message(
+            "Rank {rank}[ on {node}] of run {run_id}[, group {group},] takes much longer than its "
+            "peers to write its part of a checkpoint in most of the last saves. A save is complete "
+            "once all have written: until then a failure costs the work since the one before. "
+            f"Next: {CAUSES[_WRITER].action}."
+        ),
+    ),
     AlertRule(
         name="StragglerScoreLow",
         severity="info",

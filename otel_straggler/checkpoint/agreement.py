@@ -13,6 +13,7 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -65,7 +66,7 @@ class Agreement:
         self._step_s = 0.0
         self._promised: int | None = None
         self._is_ending = False
-        self._requested: tuple[str, float] | None = None
+        self._requested: tuple[str, float, tuple[int, ...]] | None = None
         self._decision: Decision | None = None
         self._is_closed = False
         self.why_broken = ""
@@ -74,10 +75,21 @@ class Agreement:
         )
         self._thread.start()
 
-    def request(self, reason: str, deadline_unix_s: float = 0.0, *, is_end: bool = False) -> None:
-        """Ask for a save at the next common step. Safe in a signal handler's thread."""
+    def request(
+        self,
+        reason: str,
+        deadline_unix_s: float = 0.0,
+        *,
+        is_end: bool = False,
+        without: tuple[int, ...] = (),
+    ) -> None:
+        """Ask for a save at the next common step. Safe in a signal handler's thread.
+
+        Args:
+            without: ranks that are stuck in a step: this thread of theirs would answer.
+        """
         self._is_ending |= is_end
-        self._requested = (reason, deadline_unix_s)
+        self._requested = (reason, deadline_unix_s, without)
 
     def reach(self, step: int) -> Decision | None:
         """Enter ``step``, done by this rank; the decision if it is the step to save.
@@ -148,14 +160,16 @@ class Agreement:
         return False
 
     def _decide(self, store: Any, number: int) -> None:
-        reason, deadline_unix_s = json.loads(store.get(f"request/{number}"))
+        reason, deadline_unix_s, without = json.loads(store.get(f"request/{number}"))
+        if self._rank in without:
+            return
         with self._changed:
             while self._decision is not None and not self._is_closed:
                 self._changed.wait(_IDLE_POLL_S)  # of the request before
             self._promised = self._promise()
             answer = json.dumps([self._promised, self._is_ending])
         store.set(f"answer/{number}/{self._rank}", answer)
-        answers = self._answers(store, number)
+        answers = self._answers(store, number, without)
         proposed = {
             "step": max(step for step, _ in answers.values()),
             "ranks": sorted(answers),
@@ -175,11 +189,13 @@ class Agreement:
             self._decision = decision
             self._changed.notify_all()
 
-    def _answers(self, store: Any, number: int) -> dict[int, tuple[int, bool]]:
+    def _answers(
+        self, store: Any, number: int, without: Sequence[int]
+    ) -> dict[int, tuple[int, bool]]:
         """Of the ranks that live."""
         until_s = time.monotonic() + self._answer_s
         answers: dict[int, tuple[int, bool]] = {}
-        for rank in range(self._world_size):
+        for rank in sorted({*range(self._world_size)}.difference(without)):
             key = f"answer/{number}/{rank}"
             while not _is_there(store, key) and time.monotonic() < until_s:
                 time.sleep(_BUSY_POLL_S)

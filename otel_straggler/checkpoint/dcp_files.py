@@ -14,6 +14,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.filesystem import FileSystem
 
 from otel_straggler.checkpoint.manifest import FileEntry, Files
+from otel_straggler.checkpoint.pacing import CHUNK_BYTES, FLUSH_BYTES, Pacer, begin_flush
 from otel_straggler.checkpoint.sources import NearestFiles
 
 
@@ -25,9 +26,10 @@ class FilePrefix:
 
 
 class HashingFileSystem(FileSystem):  # type: ignore[misc]
-    """Hashes what is written on its way to the file."""
+    """Hashes what is written on its way to the file, as fast as the pacer lets it."""
 
-    def __init__(self) -> None:
+    def __init__(self, pacer: Pacer) -> None:
+        self.pacer = pacer
         self._hashes: dict[str, HashingFile] = {}
 
     @contextlib.contextmanager
@@ -36,7 +38,7 @@ class HashingFileSystem(FileSystem):  # type: ignore[misc]
             if mode != "wb":
                 yield stream
                 return
-            hashing = self._hashes[Path(path).name] = HashingFile(stream)
+            hashing = self._hashes[Path(path).name] = HashingFile(stream, self.pacer)
             yield hashing
 
     def rename(self, path: Any, new_path: Any) -> None:
@@ -54,17 +56,25 @@ class HashingFileSystem(FileSystem):  # type: ignore[misc]
 class HashingFile:
     """A file that is only appended to."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, pacer: Pacer) -> None:
         self._file = file
+        self._pacer = pacer
         self._digest = hashlib.sha256()
         self.size_bytes = 0
 
     def write(self, content: Any) -> int:
-        view = memoryview(content)
-        self._digest.update(view)
-        self.size_bytes += view.nbytes
-        self._file.write(content)
+        view = memoryview(content).cast("B")
+        for begin in range(0, view.nbytes, CHUNK_BYTES):
+            self._write_chunk(view[begin : begin + CHUNK_BYTES])
         return view.nbytes
+
+    def _write_chunk(self, chunk: memoryview) -> None:
+        self._digest.update(chunk)
+        self._file.write(chunk)
+        before, self.size_bytes = self.size_bytes, self.size_bytes + chunk.nbytes
+        if before // FLUSH_BYTES != self.size_bytes // FLUSH_BYTES:
+            begin_flush(self._file.fileno(), self.size_bytes)
+        self._pacer.add(chunk.nbytes)
 
     def entry(self) -> FileEntry:
         return FileEntry(size_bytes=self.size_bytes, sha256=self._digest.hexdigest())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import threading
@@ -10,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from otel_straggler.client import termination
+from otel_straggler.semconv import CHECKPOINT_REQUEST_FILE, CHECKPOINT_SAVED, CHECKPOINT_SERVED
 
-REQUEST_FILE: Final = "OTEL_STRAGGLER_CHECKPOINT_REQUEST_FILE"
 _POLL_S: Final = 1.0
 
 
@@ -56,21 +57,33 @@ class SigtermWatch:
 
 
 class RequestFile:
-    """A path that is looked at every second: a new file there asks for a save; its first line is
-    the reason."""
+    """A path that is looked at every second: a new file there asks for a save. Its first line is
+    the reason, its second the ranks that are stuck and take no part, such as ``3,5``."""
 
-    def __init__(self, path: str | Path | None, request: Callable[[str], None]) -> None:
-        named = path or os.environ.get(REQUEST_FILE, "")
+    def __init__(
+        self, path: str | Path | None, request: Callable[[str, tuple[int, ...]], None]
+    ) -> None:
+        named = path or os.environ.get(CHECKPOINT_REQUEST_FILE, "")
         self._path = Path(named) if named else None
         self._request = request
         self._seen = self._identity()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
         if self._path is not None:
+            self._touch(CHECKPOINT_SERVED)
             self._thread = threading.Thread(
                 target=self._run, name="otel-straggler-checkpoint-requests", daemon=True
             )
             self._thread.start()
+
+    def answer(self) -> None:
+        """A checkpoint that was asked for is complete."""
+        self._touch(CHECKPOINT_SAVED)
+
+    def _touch(self, suffix: str) -> None:
+        if self._path is not None:
+            with contextlib.suppress(OSError):
+                self._path.with_name(self._path.name + suffix).touch(mode=0o600)
 
     def poll(self) -> None:
         identity = self._identity()
@@ -82,12 +95,16 @@ class RequestFile:
                 lines = self._path.read_text("utf-8", "replace").splitlines()
             except OSError:
                 lines = []
-            self._request(lines[0][:100] if lines and lines[0].strip() else "request")
+            reason = lines[0][:100] if lines and lines[0].strip() else "request"
+            stuck = lines[1].split(",") if len(lines) > 1 else []
+            self._request(reason, tuple(int(each) for each in stuck if each.strip().isdigit()))
 
     def close(self) -> None:
         self._closed.set()
-        if self._thread is not None:
+        if self._thread is not None and self._path is not None:
             self._thread.join(_POLL_S)
+            with contextlib.suppress(OSError):
+                self._path.with_name(self._path.name + CHECKPOINT_SERVED).unlink()
 
     def _identity(self) -> tuple[int, int] | None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -17,7 +18,7 @@ from otel_straggler.checkpoint.layout import LocalTier
 from otel_straggler.checkpoint.membership import Membership, join
 from otel_straggler.checkpoint.restoring import Restored, restore
 from otel_straggler.checkpoint.schedule import Schedule
-from otel_straggler.client.checkpoints import record_past
+from otel_straggler.client.checkpoints import CheckpointTotals, add_save, record_past
 from otel_straggler.client.steps import phase
 from otel_straggler.detect.slow_writers import SlowWriters
 from otel_straggler.errors import ConfigError, StragglerError, UnavailableError, UsageError
@@ -126,7 +127,7 @@ class Manager:
         self._sigterm = SigtermWatch(self._end_with_save, emergency_s)
         if handle_sigterm:
             self._sigterm.install()
-        self._file = RequestFile(request_file, self.request_save)
+        self._file = RequestFile(request_file, self._save_for_agent)
 
     def __enter__(self) -> Self:
         return self
@@ -211,6 +212,11 @@ class Manager:
         self._members.leave()
         self._sigterm.close()
 
+    def _save_for_agent(self, reason: str, stuck: tuple[int, ...]) -> None:
+        """A rank may be ended soon, and a save that is running must not be spread any longer."""
+        self._saver.hurry()
+        self._agreement.request(reason, time.time() + self._emergency_s, without=stuck)
+
     def _end_with_save(self) -> None:
         """SIGTERM has come."""
         self._agreement.request("preemption", time.time() + self._emergency_s, is_end=True)
@@ -219,8 +225,9 @@ class Manager:
         what = f"request {decision.number}"
         is_direct = decision.reason == _DIRECT
         self._save(step, state, decision.reason, decision.ranks, what, is_direct=is_direct)
-        if decision.deadline_unix_s or decision.is_end:
-            self._collect(wait=True)
+        is_urgent = decision.deadline_unix_s or decision.is_end
+        if is_urgent and self._collect(wait=True) is not None:
+            self._file.answer()
         if decision.is_end:
             self.should_stop = True
             self._sigterm.end()
@@ -240,18 +247,18 @@ class Manager:
         is_to_persist: copy it from the nodes to the persistent folder.
         is_direct: save there at once.
         """
-        began_s = time.monotonic()
         with phase("checkpoint"):
             self._collect_save(wait=True)  # it still has the copies
+            began_s = time.monotonic()
             name = folders.name_of(step, f"{self._members.session} {what}")
             content = state() if callable(state) else state
+            context = self._members.context(
+                name, step, reason, ranks, self._timeout_s, is_direct=is_direct
+            )
+            if reason == "schedule" and self._local is None:  # on nodes: what is late is lost
+                context = replace(context, spread_s=self._schedule.spread_s(self._timeout_s))
             try:
-                self._running = self._saver.begin(
-                    self._members.context(
-                        name, step, reason, ranks, self._timeout_s, is_direct=is_direct
-                    ),
-                    content,
-                )
+                self._running = self._saver.begin(context, content)
             except Exception as error:  # noqa: BLE001  the training goes on
                 self._log_failure(step, error)
                 return
@@ -280,11 +287,15 @@ class Manager:
         if running is None or not (wait or running.is_done):
             return None
         self._running = None
+        self._saver.hurry()
+        waits_from_s = time.monotonic()
         try:
             report = running.result()
         except UnavailableError as error:
             self._save_failed(running, str(error))
             return None
+        running.blocking_s += time.monotonic() - waits_from_s
+        self._report(running, report)
         for name, start_s, end_s in report.phases:
             record_past(f"checkpoint_{name}", start_s, end_s)
         if running.is_to_persist:
@@ -300,10 +311,26 @@ class Manager:
         self._prune(running.context.folder, report.path.name)
         return report.path
 
+    def _report(self, running: RunningSave, report: SaveReport) -> None:
+        write_s = sum(end_s - start_s for name, start_s, end_s in report.phases if name == "write")
+        add_save(
+            CheckpointTotals(
+                saves=1,
+                size_bytes=report.size_bytes,
+                blocking_s=running.blocking_s,
+                save_s=running.save_s,
+                write_s=write_s,
+                step=running.context.step,
+                interval_s=self._schedule.optimal_s,
+                mtbf_s=self._schedule.mtbf_s,
+            )
+        )
+
     def _save_failed(self, running: RunningSave, problem: str) -> None:
         """Nothing is left of it; what was to be persistent is saved past the local tier."""
-        self._log_failure(running.context.step, problem)
         its = running.context
+        self._log_failure(its.step, problem)
+        add_save(CheckpointTotals(failures=1, step=its.step))
         if its.layout.leader(its.rank, its.ranks) == its.rank:
             folders.remove(folders.saving_path(its.folder, its.name))
         if not running.is_to_persist:
@@ -322,6 +349,7 @@ class Manager:
         persisting = self._persisting
         if persisting is None or not (wait or persisting.is_done):
             return None
+        waits_from_s = time.monotonic()
         try:
             result = persisting.result()
         except UnavailableError as error:
@@ -330,6 +358,7 @@ class Manager:
         finally:
             self._persisting = None
         record_past("checkpoint_persist", result.start_unix_s, result.end_unix_s)
+        persisting.save.blocking_s += time.monotonic() - waits_from_s
         persist_s = result.end_unix_s - result.start_unix_s
         self._schedule.measured(persisting.save.blocking_s, persisting.save.save_s + persist_s)
         if self._members.is_first:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import torch
 from torch.distributed.checkpoint import FileSystemWriter, Metadata
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
@@ -25,6 +26,7 @@ from otel_straggler.checkpoint.dcp_files import FilePrefix, HashingFileSystem
 from otel_straggler.checkpoint.folder import SAVING, commit
 from otel_straggler.checkpoint.layout import Layout
 from otel_straggler.checkpoint.manifest import Files, Manifest
+from otel_straggler.checkpoint.pacing import Pacer, step_back
 from otel_straggler.checkpoint.store import Exchange, RankFailedError, StoreAddress
 from otel_straggler.checkpoint.streams import FileAddress, FileServer, fetch
 from otel_straggler.errors import UnavailableError
@@ -45,6 +47,8 @@ class SavePlanContext:
         layout: which ranks have the same ``folder``, and who keeps copies of whose files.
         ranks: who takes part; the first coordinates.
         timeout_s: after which a rank that has not answered is missed.
+        spread_s: that writing should take at least, unless it is urgent.
+        urgent: (1,) a tensor in shared memory, which is set once somebody waits; None: nobody does.
     """
 
     folder: Path
@@ -59,6 +63,8 @@ class SavePlanContext:
     address: StoreAddress
     timeout_s: float
     parent_pid: int
+    spread_s: float = 0.0
+    urgent: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +102,10 @@ class Operation:
         if os.getpid() != context.parent_pid:
             quiet_dcp()
             logging.getLogger().setLevel(logging.WARNING)
+
+    def is_urgent(self) -> bool:
+        urgent = self.context.urgent
+        return urgent is not None and bool(urgent[0])
 
     @property
     def exchange(self) -> Exchange:
@@ -172,7 +182,7 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
         its = operation.context
         super().__init__(its.folder / f"{SAVING}{its.name}", overwrite=False, **options)
         self._operation = operation
-        self.fs = HashingFileSystem()
+        self.fs = HashingFileSystem(Pacer(its.spread_s, operation.is_urgent))
 
     def prepare_local_plan(self, plan: Any) -> Any:
         with self._operation.phase("plan"):
@@ -184,6 +194,7 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
 
     def write_data(self, plan: Any, planner: Any) -> Any:
         with self._operation.phase("write"):
+            self.fs.pacer.begin(sum(item.tensor_storage_size() or 0 for item in plan.items))
             return super().write_data(plan, planner)
 
     def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
@@ -314,6 +325,7 @@ class NothingWriter(FileSystemWriter):  # type: ignore[misc]
         if os.getpid() != self._pid:
             quiet_dcp()
             logging.getLogger().setLevel(logging.WARNING)
+            step_back()
             _delay_sigterm(self._sigterm_delay_s)
 
     def prepare_local_plan(self, plan: Any) -> Any:

@@ -15,6 +15,8 @@ from otel_straggler.errors import ConfigError
 _LOG = logging.getLogger("otel_straggler")
 _FIRST_S: Final = 60.0
 """Until the first save, which measures what one costs."""
+_SPREAD: Final = 0.25
+"""Part of the interval."""
 _LOGGED_CHANGE: Final = 1.2
 
 
@@ -23,6 +25,9 @@ class Schedule:
 
     Args:
         every_steps, every_s, interval: see :class:`.Manager`.
+
+    Attributes:
+        mtbf_s: mean seconds between failures that the interval rests on; 0: none was computed yet.
 
     Raises:
         ConfigError: more than one is given, or one is not positive.
@@ -59,6 +64,7 @@ class Schedule:
         self._devices = 1
         self._began_s = self._due_from_s = time.monotonic()
         self._logged_s = 0.0
+        self.mtbf_s = 0.0
         if self._is_optimal:
             self._every_s = _FIRST_S
 
@@ -66,6 +72,19 @@ class Schedule:
     def interval_s(self) -> float | None:
         """Seconds between saves; None if they are counted in steps."""
         return self._every_s
+
+    @property
+    def optimal_s(self) -> float:
+        """Seconds between saves if they are computed from what saves have cost; else 0."""
+        return (self._every_s or 0.0) if self._is_optimal and self.mtbf_s else 0.0
+
+    def spread_s(self, timeout_s: float) -> float:
+        """Seconds over which a save that is due is written, so that it leaves the training its
+        cores: a part of the interval between saves, as the longer it takes, the more is lost to a
+        failure; and well within the time after which it is given up."""
+        since_s = time.monotonic() - self._due_from_s
+        interval_s = since_s if self._every_s is None else self._every_s
+        return min(_SPREAD * interval_s, timeout_s * _SPREAD)
 
     def begin(self, members: Membership) -> None:
         self._devices = members.world_size
@@ -100,6 +119,7 @@ class Schedule:
         failures = int(self._history["attempts"] - self._history["clean_ends"]) - 1
         run_s += self._history["run_s"]
         mtbf_s = self._mtbf_s or estimated_mtbf_s(max(failures, 0), run_s, self._devices)
+        self.mtbf_s = mtbf_s
         self._every_s = optimal_interval_s(max(blocking_s, 1e-3), save_s, mtbf_s)
         change = self._every_s / self._logged_s if self._logged_s else float("inf")
         if self._folder is not None and not 1 / _LOGGED_CHANGE < change < _LOGGED_CHANGE:

@@ -7,6 +7,7 @@ import inspect
 import logging
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any, Final
 
 import torch
@@ -31,14 +32,22 @@ _CLOSE_S: Final = 5.0
 
 
 class RunningSave:
-    """A save whose state is copied."""
+    """A save whose state is copied.
 
-    def __init__(self, context: SavePlanContext, upload: Future[Any]) -> None:
+    Args:
+        began_s: monotonic, before that.
+
+    Attributes:
+        is_to_persist: it is copied from the nodes to the persistent folder once it has ended.
+        blocking_s: that it stopped the training; save_s: from its begin to its end.
+    """
+
+    def __init__(self, context: SavePlanContext, upload: Future[Any], began_s: float) -> None:
         self.context = context
         self.is_to_persist = False
         self.blocking_s = 0.0
         self.save_s = 0.0
-        self._began_s = time.monotonic()
+        self._began_s = began_s
         self._upload = upload
         upload.add_done_callback(self._end)
 
@@ -84,6 +93,7 @@ class Saver:
         quiet_dcp()
         self._members = members
         self._stager = _stager()
+        self._urgent = torch.zeros(1, dtype=torch.uint8).share_memory_()
         self._kind = dcp.state_dict_saver.AsyncCheckpointerType.THREAD
         self._started: Future[Any] | None = None
         if members.has_group and use_process:
@@ -95,7 +105,8 @@ class Saver:
         if self._started is not None and self._started.exception() is not None:
             self._started = None
             self._kind = dcp.state_dict_saver.AsyncCheckpointerType.THREAD
-        operation = Operation(context)
+        self._urgent.zero_()
+        operation, began_s = Operation(replace(context, urgent=self._urgent)), time.monotonic()
         answer = dcp.async_save(
             state,
             storage_writer=CommittingWriter(operation),
@@ -107,7 +118,11 @@ class Saver:
         if isinstance(answer, dcp.state_dict_saver.AsyncSaveResponse):
             answer.staging_completion.result()
             answer = answer.upload_completion
-        return RunningSave(context, answer)
+        return RunningSave(context, answer, began_s)
+
+    def hurry(self) -> None:
+        """Write the running save as fast as it goes: somebody waits for it."""
+        self._urgent.fill_(1)
 
     def close(self) -> None:
         if self._started is not None and self._started.done() and not self._started.exception():

@@ -13,6 +13,8 @@ import os
 import sys
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -35,6 +37,10 @@ _SECTIONS: Final = {
     "read_data": "checkpoint_read",
 }
 """By the functions of DCP that are logged."""
+_MAX_BEGUN: Final = 100
+"""Asynchronous saves whose end is awaited: that of one in a process is not logged here."""
+_OWN_WRITERS: Final = frozenset({"CommittingWriter", "NothingWriter"})
+"""Of :class:`otel_straggler.checkpoint.Manager`, which reports its saves by itself."""
 
 
 @dataclass(slots=True)
@@ -42,8 +48,15 @@ class CheckpointTotals:
     """Since the watch began, of this rank.
 
     Attributes:
+        saves, loads, failures: that have ended.
         size_bytes: written by saves into folders.
-        blocking_s: that the main thread was in DCP.
+        blocking_s: that the main thread was in a save.
+        save_s: from the begin of saves until they were complete.
+        write_s: of that, writing the rank's own part.
+        load_s: in loads.
+        step: of the newest save; None if unknown.
+        interval_s, mtbf_s: between saves, and between failures as expected, where a
+            :class:`~otel_straggler.checkpoint.Manager` computes them; 0: none does.
     """
 
     saves: int = 0
@@ -51,23 +64,37 @@ class CheckpointTotals:
     failures: int = 0
     size_bytes: int = 0
     blocking_s: float = 0.0
+    save_s: float = 0.0
+    write_s: float = 0.0
+    load_s: float = 0.0
+    step: int | None = None
+    interval_s: float = 0.0
+    mtbf_s: float = 0.0
 
 
 class CheckpointWatch:
-    """Times DCP from ``start()`` to ``close()``; DCP is never imported from here."""
+    """Times DCP from ``start()`` to ``close()``; DCP is never imported from here.
 
-    def __init__(self) -> None:
+    Args:
+        on_change: called in the thread that saves, after the totals have changed.
+    """
+
+    def __init__(self, on_change: Callable[[], None] | None = None) -> None:
         self.totals = CheckpointTotals()
+        self.on_change = on_change
         self._watch = ImportWatch(MODULE, self._attach)
         self._logger: logging.Logger | None = None
-        self._handler = _PhaseHandler(self.totals)
+        self._handler = _PhaseHandler(self.totals, self._changed)
 
     def start(self) -> None:
+        _WATCHES.append(self)
         self._watch.start()
 
     def close(self) -> None:
         """Leave DCP's logger as it was. Safe to call twice."""
         self._watch.stop()
+        if self in _WATCHES:
+            _WATCHES.remove(self)
         if self._logger is not None:
             self._logger.removeHandler(self._handler)
             self._logger = None
@@ -82,14 +109,41 @@ class CheckpointWatch:
         self._logger = logger
         logger.addHandler(self._handler)
 
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
+
+    def add_save(self, save: CheckpointTotals) -> None:
+        """Count a save that DCP's logger does not show as a whole."""
+        totals = self.totals
+        totals.saves += save.saves
+        totals.failures += save.failures
+        totals.size_bytes += save.size_bytes
+        totals.blocking_s += save.blocking_s
+        totals.save_s += save.save_s
+        totals.write_s += save.write_s
+        totals.step, totals.interval_s, totals.mtbf_s = save.step, save.interval_s, save.mtbf_s
+        self._changed()
+
+
+_WATCHES: Final[list[CheckpointWatch]] = []
+
+
+def add_save(save: CheckpointTotals) -> None:
+    """Count a save of a ``Manager`` in all watches of this process."""
+    for watch in _WATCHES:
+        watch.add_save(save)
+
 
 class _PhaseHandler(logging.Handler):
     """Called in the thread that saves, at the begin and end of each of DCP's functions."""
 
-    def __init__(self, totals: CheckpointTotals) -> None:
+    def __init__(self, totals: CheckpointTotals, changed: Callable[[], None]) -> None:
         super().__init__(logging.DEBUG)
         self._totals = totals
+        self._changed = changed
         self._open = _OpenCalls()
+        self._begun: deque[tuple[float, int | None]] = deque(maxlen=_MAX_BEGUN)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -106,6 +160,9 @@ class _PhaseHandler(logging.Handler):
         if message.get("event") == "start":
             timers = self._begin(name)
             self._open.calls.append((uuid, name, timers, time.monotonic()))
+            is_own = message.get("storage_writer") in _OWN_WRITERS
+            if name == "async_save" and not is_own:
+                self._begun.append((time.monotonic(), RECORDER.progress().step))
         elif any(uuid == call[0] for call in self._open.calls):
             self._end(uuid, message, is_failure=message.get("event") == "exception")
 
@@ -130,19 +187,40 @@ class _PhaseHandler(logging.Handler):
             timers.close()
             if key == uuid:
                 break
+        duration_s = time.monotonic() - began_s
+        if name == "write_data":
+            self._open.write_s += duration_s
         if name in _OPERATIONS and not self._open.calls:
-            self._count(name, message, time.monotonic() - began_s, is_failure=is_failure)
+            write_s, self._open.write_s = self._open.write_s, 0.0
+            if message.get("storage_writer") not in _OWN_WRITERS:
+                self._count(name, message, duration_s, 0.0 if is_failure else write_s, is_failure)
+                self._changed()
 
     def _count(
-        self, name: str, message: dict[str, Any], duration_s: float, *, is_failure: bool
+        self,
+        name: str,
+        message: dict[str, Any],
+        duration_s: float,
+        write_s: float,
+        is_failure: bool,
     ) -> None:
+        """An ``async_save`` counts once its ``save`` has ended, in whichever thread."""
         totals = self._totals
         totals.failures += is_failure
-        totals.loads += name == "load"
-        totals.saves += name != "load"
-        if threading.current_thread() is threading.main_thread():
-            totals.blocking_s += duration_s
-        if name == "save" and not is_failure:
+        if name == "load":
+            totals.loads += 1
+            totals.load_s += duration_s
+            return
+        is_main = threading.current_thread() is threading.main_thread()
+        totals.blocking_s += duration_s if is_main else 0.0
+        if name == "async_save":
+            return
+        began = None if is_main or not self._begun else self._begun.popleft()
+        totals.saves += 1
+        totals.step = RECORDER.progress().step if began is None else began[1]
+        totals.save_s += duration_s if began is None else time.monotonic() - began[0]
+        totals.write_s += write_s
+        if not is_failure:
             rank = message.get("global_rank", "0")
             totals.size_bytes += _size_bytes(str(message.get("checkpoint_id", "")), f"__{rank}_")
 
@@ -150,6 +228,7 @@ class _PhaseHandler(logging.Handler):
 class _OpenCalls(threading.local):
     def __init__(self) -> None:
         self.calls: list[tuple[Any, str, contextlib.ExitStack, float]] = []
+        self.write_s = 0.0
 
 
 def record_past(name: str, start_unix_s: float, end_unix_s: float) -> None:

@@ -23,6 +23,7 @@ from otel_straggler.profiles.nsys import NVTX_VARIABLE
 from otel_straggler.semconv import GpuTier, Outcome
 
 if TYPE_CHECKING:
+    from otel_straggler.client.checkpoint_reports import CheckpointReports
     from otel_straggler.client.collectives.session import CollectiveWaits
     from otel_straggler.client.diagnostics.commands import Diagnostics
     from otel_straggler.client.gpu.owner import GpuTiming
@@ -77,6 +78,7 @@ class Session:
         self._collectives: CollectiveWaits | None = None
         self._diagnostics: Diagnostics | None = None
         self._hardware: HardwareReports | None = None
+        self._checkpoint_reports: CheckpointReports | None = None
         self._faults: InjectionPlan | None = None
         self._injection: FaultInjection | None = None
         self._is_closing = False
@@ -190,6 +192,7 @@ class Session:
         if self._sdk is not None:
             self._sdk.start(RECORDER.session.generation)
         self._read_hardware()
+        self._report_checkpoints()
         write_ring_identity(self.settings)
         if self.settings.evidence_dir or self.settings.commands:
             self._diagnostics = Diagnostics(self.settings, lambda: self.is_scorer)
@@ -240,6 +243,8 @@ class Session:
             self._nvtx.close()
         RECORDER.disable()
         self._is_closing = pending_exception() is None
+        if self._checkpoint_reports is not None:
+            self._checkpoint_reports.stop(min(_STOP_S, deadline_s))
         was_in_time = self.flush(deadline_s, outcome)
         self._is_open = False
         export = self._export
@@ -283,7 +288,8 @@ class Session:
             export.stop(timeout_s)
         if self._sdk is not None:
             self._sdk.stop(timeout_s)
-        for part in (self._injection, self._diagnostics, self._hardware):
+        of_checkpoints, self._checkpoint_reports = self._checkpoint_reports, None
+        for part in (self._injection, self._diagnostics, self._hardware, of_checkpoints):
             if part is not None:
                 part.stop(timeout_s)
 
@@ -292,7 +298,8 @@ class Session:
         if self._nvtx is not None:
             self._nvtx.close()
         parts = (self._termination, self._sdk, self._gpu, self._diagnostics)
-        for part in (*parts, self._collectives, self._hardware, self._injection):
+        reports = (self._hardware, self._checkpoint_reports)
+        for part in (*parts, self._collectives, *reports, self._injection):
             if part is not None:
                 part.leave_to_parent()
 
@@ -322,6 +329,16 @@ class Session:
             RankContext(self.settings, RECORDER, Clock(), self._topology)
         )
         self._hardware.start()
+
+    def _report_checkpoints(self) -> None:
+        if not self.settings.metrics.is_enabled:
+            return
+        from otel_straggler.client.checkpoint_reports import CheckpointReports
+
+        context = RankContext(self.settings, RECORDER, Clock(), self._topology)
+        reports = CheckpointReports(context, self._checkpoints.totals)
+        self._checkpoint_reports = reports
+        self._checkpoints.on_change = reports.wake
 
     def _mirror_sections(self) -> None:
         if os.environ.get(NVTX_VARIABLE, "").strip().lower() == "on":

@@ -80,6 +80,15 @@ background; redone: write more; restart and start_up: images and data near the h
 see above.
 Empty: Nothing was lost, or the run reports no goodput
 
+18 Last save of a checkpoint [s]. How long it took, and how long the training stood still for it. If
+both are alike the save is synchronous: write in the background. A save that grows while its size
+does not: look for a rank that writes slowly.
+Empty: The run reports no saves
+
+19 Size of the last checkpoint [bytes]. What all ranks wrote. A step up without a change of the
+model: something is saved that should not be, or by more ranks than needed.
+Empty: The run reports no saves
+
 20 Goodput over time [percentunit]. Since the run began, and of the last hour and day once it is as
 old. A dip is a restart, a hang, or a long save: otel-straggler goodput says which.
 Empty: The run reports none
@@ -100,6 +109,7 @@ def render() -> str:
             ("All ranks", [_distribution(), _section_times()]),
             ("Where a step's time goes", [_ledger()]),
             ("What the run got for its time", _goodput()),
+            ("Checkpoints", _checkpoints()),
         ],
     )
 
@@ -234,4 +244,17 @@ def _goodput() -> list[p.Panel]:
             steps=p.GOODPUTS,
             span=24,
         ),
+    ]
+
+
+def _checkpoints() -> list[p.Panel]:
+    return [
+        p.lines(
+            _TEXT[18],
+            [
+                ("save {{group}}", q.newest(semconv.RUN_CHECKPOINT_SAVE, q.RUN)),
+                ("training waits {{group}}", q.newest(semconv.RUN_CHECKPOINT_BLOCKING, q.RUN)),
+            ],
+        ),
+        p.number(_TEXT[19], q.newest(semconv.RUN_CHECKPOINT_SIZE, q.RUN)),
     ]

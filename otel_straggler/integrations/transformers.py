@@ -1,4 +1,4 @@
-"""Hugging Face Transformers: a callback for ``Trainer``."""
+"""Hugging Face Transformers: callbacks for ``Trainer``."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from otel_straggler.client import process
@@ -20,6 +21,7 @@ from otel_straggler.integrations.step_sections import (
     begin_session,
     in_phase,
 )
+from otel_straggler.integrations.trainer_saves import JsonState, TrainerSaves
 from otel_straggler.integrations.training_watch import TrainingWatch
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 else:
     from transformers import Trainer, TrainerCallback
 
-__all__ = ["StepTimingCallback"]
+__all__ = ["CheckpointCallback", "StepTimingCallback"]
 
 _LOG = logging.getLogger("otel_straggler")
 _LOAD = "_load_from_checkpoint"
@@ -116,6 +118,58 @@ class StepTimingCallback(TrainerCallback):
             process.shutdown()
 
 
+class CheckpointCallback(TrainerCallback):
+    """Saves a training while it goes on, resumes it, and saves before SIGTERM ends it.
+
+        trainer = Trainer(..., callbacks=[CheckpointCallback("checkpoints", every_steps=100)])
+
+    Model, optimizer, scheduler, generators of random numbers, and the step are saved and restored.
+    A training that is resumed ends at the same step; its data begin with an epoch. Do not give
+    ``resume_from_checkpoint`` as well; ``save_strategy="no"`` saves nothing twice.
+
+    Args:
+        folder: for these checkpoints alone.
+        options: further arguments of :class:`~otel_straggler.checkpoint.Manager`, such as
+            ``every_steps``, ``every_s``, ``interval="optimal"``, and ``keep``.
+
+    Raises:
+        ConfigError, InputError, UsageError, UnavailableError: when training begins, as ``Manager``
+            raises them.
+    """
+
+    def __init__(self, folder: str | Path, **options: Any) -> None:
+        self._saves = TrainerSaves(folder, options)
+        weakref.finalize(self, _ENDINGS.hold())
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        from otel_straggler.checkpoint import training_state
+
+        progress = JsonState(
+            lambda: {"global_step": state.global_step}, lambda saved: vars(state).update(saved)
+        )
+        self._saves.begin(
+            lambda: training_state(
+                parts["model"],
+                getattr(parts["optimizer"], "optimizer", parts["optimizer"]),
+                scheduler=parts["lr_scheduler"],
+                progress=progress,
+            ),
+            state.global_step,
+        )
+        control.should_training_stop |= 0 < state.max_steps <= state.global_step
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        if self._saves.end_step(state.global_step):
+            control.should_training_stop = True
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        self._saves.close(is_clean=True)
+
+    def close(self) -> None:
+        """``Trainer.train()`` has ended, perhaps by an exception. Safe to call twice."""
+        self._saves.close(is_clean=False)
+
+
 class _Endings:
     """Ends of ``Trainer.train()``: a Trainer does not call its callbacks where an exception ends
     it. ``train`` is wrapped as long as there are callbacks."""
@@ -142,10 +196,13 @@ def _closing_callbacks(train: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(train)
     def call(trainer: Any, *args: Any, **kwargs: Any) -> Any:
         its_own = [
-            c for c in trainer.callback_handler.callbacks if isinstance(c, StepTimingCallback)
+            c
+            for c in trainer.callback_handler.callbacks
+            if isinstance(c, (StepTimingCallback, CheckpointCallback))
         ]
         for callback in its_own:
-            callback.begin_preparation()
+            if isinstance(callback, StepTimingCallback):
+                callback.begin_preparation()
         try:
             return train(trainer, *args, **kwargs)
         finally:

@@ -16,6 +16,7 @@ Cause = Literal[
     "sequence_imbalance",
     "expert_imbalance",
     "uneven_work",
+    "checkpoint",
     "uniform_slowdown",
     "unknown",
 ]
@@ -119,6 +120,14 @@ CAUSES: Final[dict[Cause, CauseInfo]] = {
         headline=("Ranks take turns at being slow", "Ranks took turns at being slow"),
         is_imbalance=True,
         moves=True,
+    ),
+    "checkpoint": CauseInfo(
+        name="slow writing of checkpoints",
+        reason="slow writing of checkpoints",
+        action="compare its path to the checkpoints' storage, its disk and its network with a "
+        "peer's, and how much it writes",
+        domain="hardware",
+        is_in_own_work=False,
     ),
     "uniform_slowdown": CauseInfo(
         name="uniform slowdown",

@@ -101,26 +101,27 @@ Act",unknown:"Not known yet",ended:"Ended"};function kn(t,e){return{update(n){t.
 t.dataset.kind=n.answer.kind,$(t,qs(n,e)))}}}function qs(t,e){let{answer:n}=t;return[i("div",{class:"answer-mark","aria-\
 hidden":"true"},wn[n.tone]||"?"),i("div",{class:"answer-says"},i("p",{class:"eyebrow"},Gt[n.tone]||Gt.unknown),i("h1",{"\
 data-field":"headline",dir:"auto"},j(n.headline)),i("p",{class:"sentence","data-field":"sentence",dir:"auto"},j(I(n.sentence))),
-zs(t.run),Ys(t),Vs(t)),i("div",{class:"answer-shows"},mn(t),tr(n,t.page_url),g(n.rank)?i("button",{type:"button",class:"\
-quiet",onclick:()=>e.select({rank:n.rank})},`All about rank ${n.rank}`):null)]}function At(t){return Gt[t]||Gt.unknown}function Nt(t){
-return wn[t]||"?"}function zs(t){let e=t?.goodput?.sentence;return e?i("p",{class:"sentence","data-field":"goodput",dir:"\
-auto"},j(e)):null}function Ys({run:t,now_s:e}){let n=t?.launches,o=n?.attempts.at(-1);if(!o||typeof n.text!="string")return null;
-let s=g(o.started_at_s)?` ${K(Math.max(0,Math.round(e-o.started_at_s)))} ago`:"",r=[`Attempt ${o.attempt}; restarted${s}`,
-n.text].filter(Boolean).join(" ");return i("p",{class:"sentence","data-field":"launches",dir:"auto"},j(r))}function Vs(t){
-let{answer:e}=t,n=[["Why","cause",e.cause_text||(e.cause?P(e.cause):null)],["Where","section",e.section],["Since","since",
-Zs(t)],[yn(t)?"Cost":"Costs","cost",Js(t)],["Evidence","evidence",Qs(e)]].filter(([,,o])=>o);return n.length?i("dl",{class:"\
-facts"},n.map(Xs)):null}function Xs([t,e,n]){return i("div",{key:e},i("dt",{},t),i("dd",{"data-field":e},b(n)))}function Zs(t){
-let{since_step:e,since_s:n}=t.answer,o=[];if(g(e)&&o.push(`step ${T(e)}`),g(n)){let s=K(Math.max(0,Math.round(t.now_s-n)));
-o.push(`${s} ago (${H(n,t.now_s)})`)}return o.join(", ")}function yn(t){return t.answer.kind==="ended"}function Js(t){let{
-answer:{cost:e},run:n}=t;if(!e)return"";let o=e.gpu_seconds_lost_per_hour,s=[];return g(o)&&o>=1&&s.push(`${X(o,n.on_gpu)}\
- per hour`),g(e.gpu_seconds_lost)&&e.gpu_seconds_lost>=1&&s.push(`${X(e.gpu_seconds_lost,n.on_gpu)} ${yn(t)?"in all":"so\
- far"}`),s.join(", ")}function Qs(t){if(!t.evidence)return"";let e=[P(t.evidence)];return g(t.confidence)&&e.push(`${z(t.
-confidence)} sure`),t.is_localised===!1&&e.push("cannot tell culprit from victims"),e.join(", ")}function tr(t,e){let n=t.
-advice||[],o=t.commands||[];return!n.length&&!o.length?null:i("div",{class:"advice"},i("h2",{},"What to do"),i("ul",{"da\
-ta-field":"advice"},n.map(s=>i("li",{dir:"auto"},I(s)))),o.filter(s=>!gn(s)).map(s=>tt(s,e)),er(o.filter(gn),e))}function gn(t){
-return/ verdict dismiss /.test(t)}function er(t,e){return t.length?i("details",{class:"dismissal",key:"dismissal"},i("su\
-mmary",{},"Known, or not a problem?"),i("p",{class:"nothing"},"This ends its notifications. Write your reason instead of\
- WHY."),t.map(n=>tt(n,e))):null}var nr=1e4;function _n(){let t=null,e=null,n=!1,o=-1/0,s=null,r=a=>{o=Date.now(),ut(a)};return{update(a,l,c){let u=l.state===
+zs(t.run),Ys(t),Vs(t),t.checkpoint?i("p",{class:"last-save","data-field":"checkpoint"},t.checkpoint.text):null),i("div",
+{class:"answer-shows"},mn(t),tr(n,t.page_url),g(n.rank)?i("button",{type:"button",class:"quiet",onclick:()=>e.select({rank:n.
+rank})},`All about rank ${n.rank}`):null)]}function At(t){return Gt[t]||Gt.unknown}function Nt(t){return wn[t]||"?"}function zs(t){
+let e=t?.goodput?.sentence;return e?i("p",{class:"sentence","data-field":"goodput",dir:"auto"},j(e)):null}function Ys({run:t,
+now_s:e}){let n=t?.launches,o=n?.attempts.at(-1);if(!o||typeof n.text!="string")return null;let s=g(o.started_at_s)?` ${K(
+Math.max(0,Math.round(e-o.started_at_s)))} ago`:"",r=[`Attempt ${o.attempt}; restarted${s}`,n.text].filter(Boolean).join(
+" ");return i("p",{class:"sentence","data-field":"launches",dir:"auto"},j(r))}function Vs(t){let{answer:e}=t,n=[["Why","\
+cause",e.cause_text||(e.cause?P(e.cause):null)],["Where","section",e.section],["Since","since",Zs(t)],[yn(t)?"Cost":"Cos\
+ts","cost",Js(t)],["Evidence","evidence",Qs(e)]].filter(([,,o])=>o);return n.length?i("dl",{class:"facts"},n.map(Xs)):null}
+function Xs([t,e,n]){return i("div",{key:e},i("dt",{},t),i("dd",{"data-field":e},b(n)))}function Zs(t){let{since_step:e,
+since_s:n}=t.answer,o=[];if(g(e)&&o.push(`step ${T(e)}`),g(n)){let s=K(Math.max(0,Math.round(t.now_s-n)));o.push(`${s} a\
+go (${H(n,t.now_s)})`)}return o.join(", ")}function yn(t){return t.answer.kind==="ended"}function Js(t){let{answer:{cost:e},
+run:n}=t;if(!e)return"";let o=e.gpu_seconds_lost_per_hour,s=[];return g(o)&&o>=1&&s.push(`${X(o,n.on_gpu)} per hour`),g(
+e.gpu_seconds_lost)&&e.gpu_seconds_lost>=1&&s.push(`${X(e.gpu_seconds_lost,n.on_gpu)} ${yn(t)?"in all":"so far"}`),s.join(
+", ")}function Qs(t){if(!t.evidence)return"";let e=[P(t.evidence)];return g(t.confidence)&&e.push(`${z(t.confidence)} su\
+re`),t.is_localised===!1&&e.push("cannot tell culprit from victims"),e.join(", ")}function tr(t,e){let n=t.advice||[],o=t.
+commands||[];return!n.length&&!o.length?null:i("div",{class:"advice"},i("h2",{},"What to do"),i("ul",{"data-field":"advi\
+ce"},n.map(s=>i("li",{dir:"auto"},I(s)))),o.filter(s=>!gn(s)).map(s=>tt(s,e)),er(o.filter(gn),e))}function gn(t){return/ verdict dismiss /.
+test(t)}function er(t,e){return t.length?i("details",{class:"dismissal",key:"dismissal"},i("summary",{},"Known, or not a\
+ problem?"),i("p",{class:"nothing"},"This ends its notifications. Write your reason instead of WHY."),t.map(n=>tt(n,e))):
+null}var nr=1e4;function _n(){let t=null,e=null,n=!1,o=-1/0,s=null,r=a=>{o=Date.now(),ut(a)};return{update(a,l,c){let u=l.state===
 "reconnecting",f=or(a,u,c);if(document.title=E(sr(a,u)),document.documentElement.dataset.tone=u?"unknown":a?.answer.tone??
 "unknown",f===t)return;let d=t===null,m=e!==bn(a)&&a!==null,h=n&&!u?`The collector responds again. ${f}`:f;if(t=f,n=u,a&&
 (e=bn(a)),d)return;window.clearTimeout(s);let p=m?0:o+nr-Date.now();s=window.setTimeout(()=>r(h),Math.max(0,p))}}}function or(t,e,n){

@@ -6,6 +6,7 @@ from typing import Final, Literal, get_args
 
 from otel_straggler.semconv.names import OF_RUN, Attribute, Metric
 from otel_straggler.semconv.rank_metrics import (
+    CHECKPOINT_METRICS,
     GOODPUT_METRICS,
     HARDWARE_METRICS,
     RANK_TIMED_OUT,
@@ -68,6 +69,7 @@ LAUNCH_METRICS: Final = (RUN_ATTEMPTS, RUN_RESTARTS, RUN_RANK_EXITS)
 PASSTHROUGH_METRICS: Final = (
     *HARDWARE_METRICS,
     *GOODPUT_METRICS,
+    *CHECKPOINT_METRICS,
     RANK_TIMED_OUT,
     *LAUNCH_METRICS,
 )

@@ -130,6 +130,13 @@ HANG_VERBS: Final = (DUMP_STACKS, DUMP_FLIGHT_RECORD)
 VERBS: Final = (*HANG_VERBS, PROFILE)
 """All that a collector can ask of a rank."""
 
+CHECKPOINT_REQUEST_FILE: Final = "OTEL_STRAGGLER_CHECKPOINT_REQUEST_FILE"
+"""Variable with the path by which an agent asks the ranks of its node for a checkpoint."""
+CHECKPOINT_SERVED: Final = ".served"
+"""Suffix of a file next to it, there while a rank would answer."""
+CHECKPOINT_SAVED: Final = ".saved"
+"""Suffix of a file that is written once a checkpoint that was asked for is complete."""
+
 FORMAT_VERSION: Final = 1
 """``schema_version`` of the JSON that ``score --json`` and ``/v1/report`` share."""
 

@@ -235,3 +235,37 @@ RANK_TIMED_OUT = gauge(
     REASON,
     subject=OF_RANK,
 )
+
+# --- saves of checkpoints on a rank, passed through -----------------------------------------------
+CHECKPOINT_STEP = gauge("straggler.checkpoint.step", "{step}", "step of the rank's newest save")
+CHECKPOINT_SAVES = counter(
+    "straggler.checkpoint.saves", "{checkpoint}", "saves that the rank took part in"
+)
+CHECKPOINT_SAVE_TIME = counter(
+    "straggler.checkpoint.save.time", "s", "from the begin of saves until they were complete"
+)
+CHECKPOINT_WRITE_TIME = counter(
+    "straggler.checkpoint.write.time", "s", "of that, writing the rank's own part"
+)
+CHECKPOINT_BLOCKING_TIME = counter(
+    "straggler.checkpoint.blocking.time", "s", "of that, the training of the rank stood still"
+)
+CHECKPOINT_SIZE = counter("straggler.checkpoint.size", "By", "that the rank wrote")
+CHECKPOINT_LOAD_TIME = counter("straggler.checkpoint.load.time", "s", "in loads of checkpoints")
+CHECKPOINT_INTERVAL = gauge(
+    "straggler.checkpoint.interval", "s", "between saves; where it is computed (Daly), by one rank"
+)
+CHECKPOINT_MTBF = gauge(
+    "straggler.checkpoint.mtbf", "s", "expected between failures of the run, for that interval"
+)
+CHECKPOINT_METRICS: Final = (
+    CHECKPOINT_STEP,
+    CHECKPOINT_SAVES,
+    CHECKPOINT_SAVE_TIME,
+    CHECKPOINT_WRITE_TIME,
+    CHECKPOINT_BLOCKING_TIME,
+    CHECKPOINT_SIZE,
+    CHECKPOINT_LOAD_TIME,
+    CHECKPOINT_INTERVAL,
+    CHECKPOINT_MTBF,
+)

@@ -167,6 +167,15 @@ RUN_CHECKPOINT = gauge(
     "s",
     "end of the last checkpoint on any rank, its clock",
 )
+RUN_CHECKPOINT_SAVE = gauge(
+    "straggler.run.last_checkpoint.save_time", "s", "of the last save, its slowest rank"
+)
+RUN_CHECKPOINT_BLOCKING = gauge(
+    "straggler.run.last_checkpoint.blocking_time", "s", "of that, the training stood still"
+)
+RUN_CHECKPOINT_SIZE = gauge(
+    "straggler.run.last_checkpoint.size", "By", "that all ranks wrote in the last save"
+)
 RUN_OPEN_SECTIONS = gauge(
     "straggler.run.open_sections",
     "{rank}",

@@ -1,4 +1,4 @@
-"""Metrics of a replayed run besides spans: goodput, kernel times, GPU sensors."""
+"""Metrics of a replayed run besides spans: goodput, saves, kernel times, GPU sensors."""
 
 from __future__ import annotations
 
@@ -92,6 +92,40 @@ def _seconds(rows: ObservationBatch, kind: str) -> Floats:
     weights = np.where(chosen, rows.duration_s, 0.0)
     sums: Floats = np.bincount(rows.source, weights, len(rows.sources)).astype(np.float64)
     return sums
+
+
+_STATE_BYTES: Final = 2e9
+"""That a simulated rank writes."""
+
+
+@dataclass
+class Saves:
+    """Synchronous saves of checkpoints, by rank: all wait for the rank that writes longest."""
+
+    _totals: dict[tuple[str, int], dict[Metric, float]] = field(default_factory=dict)
+
+    def add(self, rows: ObservationBatch) -> None:
+        """Add one step of all ranks."""
+        write_s = _seconds(rows, "checkpoint")
+        save_s = float(write_s.max())
+        if save_s <= 0.0:
+            return
+        grown = {
+            semconv.CHECKPOINT_SAVES: 1.0,
+            semconv.CHECKPOINT_SAVE_TIME: save_s,
+            semconv.CHECKPOINT_BLOCKING_TIME: save_s,
+            semconv.CHECKPOINT_SIZE: _STATE_BYTES,
+        }
+        for source, own_s in zip(rows.sources, write_s.tolist(), strict=True):
+            totals = self._totals.setdefault((source.session_id, source.rank), {})
+            for metric, value in {**grown, semconv.CHECKPOINT_WRITE_TIME: own_s}.items():
+                totals[metric] = totals.get(metric, 0.0) + value
+            totals[semconv.CHECKPOINT_STEP] = float(rows.step[0])
+
+    def numbers(self, source: Source) -> Numbers:
+        """The metrics of ``semconv.CHECKPOINT_METRICS``; none before the first save."""
+        totals = self._totals.get((source.session_id, source.rank), {})
+        return [(metric, {}, value) for metric, value in totals.items()]
 
 
 _SCALE: Final = 6

@@ -14,7 +14,7 @@ from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.otlp.encode_metrics import encode_heartbeat, encode_kernel_times, encode_numbers
 from otel_straggler.semconv import Outcome
-from otel_straggler.simulate.auxiliary_metrics import Goodput, KernelReports, Sensors
+from otel_straggler.simulate.auxiliary_metrics import Goodput, KernelReports, Saves, Sensors
 from otel_straggler.simulate.writers import encode_requests, resource_of
 
 BEAT_S = 5.0
@@ -78,6 +78,7 @@ class Replay:
     _ranks: list[_Rank] = field(default_factory=list)
     _kernels: KernelReports = field(default_factory=KernelReports)
     _goodput: Goodput = field(default_factory=Goodput)
+    _saves: Saves = field(default_factory=Saves)
     _beat_at_s: float = 0.0
     _started_at_s: float = 0.0
     _paced_since_s: float = 0.0
@@ -128,6 +129,8 @@ class Replay:
         self.spans += len(rows)
         self._kernels.add(rows)
         self._goodput.add(rows)
+        if self.speed:  # else it is no step of all ranks
+            self._saves.add(rows)
         now_s = self.clock.now_s()
         codes, backwards = np.unique(rows.source[::-1], return_index=True)
         last_rows = len(rows) - 1 - backwards
@@ -147,7 +150,7 @@ class Replay:
             self.post("metrics", body)
 
     def _auxiliary_metrics(self, ranks: Sequence[_Rank]) -> Iterator[bytes]:
-        """Kernel times, sensors, and goodput from the first rank."""
+        """Kernel times, sensors, saves, and goodput from the first rank."""
         since_ns, until_ns, kernels = self._kernels.drain()
         for code, counts in kernels.items():
             reported = resource_of(self._ranks[code].source)
@@ -155,6 +158,7 @@ class Replay:
         now_s = self.clock.now_s()
         for rank in ranks:
             numbers = [] if rank is not ranks[0] else list(self._goodput.numbers())
+            numbers += self._saves.numbers(rank.source)
             if self.sensors is not None:
                 numbers += self.sensors.numbers(rank.source, rank.step, now_s)
             if numbers:

@@ -54,6 +54,7 @@ def test_ranks_are_given_the_socket_under_both_names(tmp_path: Path) -> None:
         assert variables == {
             "OTEL_STRAGGLER_AGENT_SOCKET": str(tmp_path / "a" / SOCKET),
             "FT_RANK_MONITOR_IPC_SOCKET": str(tmp_path / "a" / SOCKET),
+            "OTEL_STRAGGLER_CHECKPOINT_REQUEST_FILE": str(tmp_path / "a" / "checkpoint"),
         }
         assert (tmp_path / "a").stat().st_mode & 0o777 == 0o700
         assert (tmp_path / "a" / SOCKET).stat().st_mode & 0o777 == 0o600

@@ -65,6 +65,7 @@ CONCERNS = {
         "StragglerGoodputLow",
         "StragglerRankStraggling",
         "StragglerHostSlow",
+        "StragglerCheckpointWriterSlow",
     },
     "give_up_seconds": set(NAMES),  # how far back mode and team are looked up
     "evaluation_seconds": set(),

@@ -81,28 +81,28 @@ def test_a_wrong_argument_is_refused_before_anything_is_written(
 
 
 def test_a_request_by_file_is_noticed_once(tmp_path: Path) -> None:
-    reasons: list[str] = []
+    asked: list[tuple[str, tuple[int, ...]]] = []
     path = tmp_path / "request"
     path.write_text("of an earlier attempt")
-    requests = RequestFile(path, reasons.append)
+    requests = RequestFile(path, lambda reason, stuck: asked.append((reason, stuck)))
     requests.poll()
     path.unlink()
-    path.write_text("rank 3 hangs\n")
+    path.write_text("rank 3 hangs\n3\n")
     requests.poll()
     requests.poll()
     requests.close()
-    assert reasons == ["rank 3 hangs"]
+    assert asked == [("rank 3 hangs", (3,))]
 
 
 def test_an_agent_that_was_killed_while_it_wrote_its_request_is_heard(tmp_path: Path) -> None:
     """The file is there, and its reason is not."""
-    reasons: list[str] = []
+    asked: list[tuple[str, tuple[int, ...]]] = []
     path = tmp_path / "request"
-    requests = RequestFile(path, reasons.append)
+    requests = RequestFile(path, lambda reason, stuck: asked.append((reason, stuck)))
     path.write_text("")
     requests.poll()
     requests.close()
-    assert reasons == ["request"]
+    assert asked == [("request", ())]
 
 
 def test_a_rank_that_a_checkpoint_does_not_know_keeps_what_it_has() -> None:

@@ -83,16 +83,16 @@ def test_a_load_is_a_phase_with_plan_and_read(
 def test_an_asynchronous_save_blocks_while_it_stages(
     tmp_path: Path, watch: CheckpointWatch, inbox: Inbox
 ) -> None:
-    """What its thread does then is in no phase: the training goes on."""
-    goes_on = threading.Event()
+    """What its thread does is in no phase: the training goes on."""
+    has_returned = threading.Event()
 
-    class Waiting(dcp.FileSystemWriter):  # type: ignore[misc,name-defined]
-        def set_up_storage_writer(self, *args: Any, **more: Any) -> None:
-            assert goes_on.wait(60)
-            super().set_up_storage_writer(*args, **more)
+    class LateWriter(dcp.FileSystemWriter):  # type: ignore[misc]
+        def prepare_local_plan(self, plan: Any) -> Any:
+            has_returned.wait(60.0)
+            return super().prepare_local_plan(plan)
 
-    saving = dcp.async_save(state(), storage_writer=Waiting(tmp_path))
-    goes_on.set()
+    saving = dcp.async_save(state(), storage_writer=LateWriter(tmp_path))
+    has_returned.set()
     saving.result()
     found = records(inbox)
     by_name = {record[0][0].name: record for record in reversed(found)}

@@ -234,6 +234,7 @@ def test_restarts_are_of_nodes_also_where_these_have_other_ranks_than_before() -
     [
         *semconv.HARDWARE_METRICS,
         *semconv.GOODPUT_METRICS,
+        *semconv.CHECKPOINT_METRICS,
         *semconv.LAUNCH_METRICS,
     ],  # timeouts are of the run's status
     ids=lambda metric: metric.name,

@@ -24,9 +24,12 @@ NOT_SIMULATED = {
     semconv.GPU_PCIE_WIDTH,
     semconv.HW_GPU_IO,
     semconv.RANK_TIMED_OUT,
+    semconv.CHECKPOINT_LOAD_TIME,
+    semconv.CHECKPOINT_INTERVAL,
+    semconv.CHECKPOINT_MTBF,
     *semconv.LAUNCH_METRICS,
 } | {metric for metric in semconv.HARDWARE_METRICS if semconv.GPU_UUID not in (metric.labels or ())}
-"""Hosts, the links of GPUs, agents, and launchers."""
+"""Hosts, the links of GPUs, agents, launchers, and a manager of checkpoints."""
 
 
 def reported_by(run: SimulatedRun, ending: Ending | None = None) -> list[DecodedMetrics]:
@@ -59,7 +62,7 @@ def of_metric(requests: list[DecodedMetrics], metric: Metric) -> dict[int, list[
 
 def test_every_name_is_told() -> None:
     """All that a collector shows as told, by ranks that name the same GPU in their description."""
-    run = make("dp4", "compute:1.5@rank2:step0", report_hardware=True)
+    run = make("dp4", "compute:1.5@rank2:step0", report_hardware=True, checkpoint_every=10)
     requests = reported_by(run)
     reported = {metric for _, metric, _ in newest(requests)}
     assert reported == set(semconv.PASSTHROUGH_METRICS) - NOT_SIMULATED

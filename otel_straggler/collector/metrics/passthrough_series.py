@@ -18,6 +18,7 @@ from otel_straggler.collector.metrics.folding import Stragglers
 from otel_straggler.collector.metrics.verdict_series import RunLabels
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.passthrough import Passthrough, RankKernels, RankNumbers
+from otel_straggler.detect.checkpoints import LastSave
 from otel_straggler.model.rank import Source
 from otel_straggler.semconv import Metric
 
@@ -52,6 +53,16 @@ def passthrough_of_run(
     for group, its in worlds.items():
         if its.checkpoint_s is not None:
             families.add(semconv.RUN_CHECKPOINT, run.of(group), its.checkpoint_s)
+    return families
+
+
+def checkpoints_of_run(saves: Mapping[str, LastSave], run: RunLabels) -> Families:
+    """What the last save of each group has cost. Never folded: three series."""
+    families = Families()
+    for group, save in sorted(saves.items()):
+        families.add(semconv.RUN_CHECKPOINT_SAVE, run.of(group), save.save_s)
+        families.add(semconv.RUN_CHECKPOINT_BLOCKING, run.of(group), save.blocking_s)
+        families.add(semconv.RUN_CHECKPOINT_SIZE, run.of(group), save.size_bytes)
     return families
 
 
@@ -107,7 +118,7 @@ def _sensor_lines(rank: RankNumbers, constant: str) -> _Lines:
     text = f"{rank_labels(rank.source)},{constant}"
     return [
         (m, _joined(labels(**dict(zip(m.own_labels, values, strict=True))), text), value)
-        for (m, values), value in rank.hardware()
+        for (m, values), value in rank.of_rank()
     ]
 
 

@@ -309,4 +309,4 @@ class Observer:
                 world.liveness.observe_progress(times.source, progress, now_s, wall_s)
         if metrics.kernel_times is not None:
             self._scorer.observe_kernels(metrics.kernel_times)
-        self._store.observe_passthrough(metrics, now_s)
+        self._store.observe_passthrough(metrics, now_s, wall_s)

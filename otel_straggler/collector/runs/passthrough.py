@@ -30,6 +30,7 @@ _J_PER_WH: Final = 3_600.0
 _APART_S: Final = 5.0
 """Without steps, checkpoints that end so close to each other are one."""
 _HARDWARE: Final = frozenset(semconv.HARDWARE_METRICS)
+_OF_RANK: Final = _HARDWARE | frozenset(semconv.CHECKPOINT_METRICS)
 _USAGE: Final = frozenset({semconv.HW_GPU_UTILIZATION, semconv.HW_POWER, semconv.HW_ENERGY})
 _GOODPUT: Final = frozenset(semconv.GOODPUT_METRICS)
 _LAUNCH: Final = frozenset(semconv.LAUNCH_METRICS)
@@ -88,8 +89,9 @@ class RankNumbers:
                 return value
         return math.nan
 
-    def hardware(self) -> Iterator[tuple[Series, float]]:
-        return ((s, value) for s, (value, _) in self.values.items() if s[0] in _HARDWARE)
+    def of_rank(self) -> Iterator[tuple[Series, float]]:
+        """Sensors, and what saves of checkpoints have cost."""
+        return ((s, value) for s, (value, _) in self.values.items() if s[0] in _OF_RANK)
 
     def goodput(self) -> Iterator[tuple[Series, float]]:
         return ((s, value) for s, (value, _) in self.values.items() if s[0] in _GOODPUT)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from otel_straggler.collector.metrics.score_series import RunScores
+from otel_straggler.collector.runs.checkpoints import WorldCheckpoints
 from otel_straggler.collector.runs.claims import WorldClaims
 from otel_straggler.collector.runs.collectives import WorldCollectives
 from otel_straggler.collector.runs.contents import Content
@@ -50,6 +51,7 @@ class World:
     collectives: WorldCollectives = field(default_factory=WorldCollectives)
     histograms: WorldHistograms = field(default_factory=WorldHistograms)
     passthrough: Passthrough = field(default_factory=Passthrough)
+    checkpoints: WorldCheckpoints = field(default_factory=WorldCheckpoints)
     timeline: Timeline = field(default_factory=Timeline)
     goodput: WorldGoodput = field(default_factory=WorldGoodput)
 
@@ -58,7 +60,7 @@ class World:
         """Memory, roughly. Cost: O(1), and O(ranks) of those with metrics that pass through."""
         held = sum(claim.held_bytes for claim in self.claims.claims.values())
         newest = _BYTES_PER_POINT * len(self.histograms.newest)
-        others = self.timeline.size + self.goodput.live.nbytes
+        others = self.timeline.size + self.goodput.live.nbytes + self.checkpoints.nbytes
         return self.liveness.nbytes + self.passthrough.nbytes + held + newest + others
 
     @property

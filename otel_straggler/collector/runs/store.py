@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from otel_straggler import semconv
 from otel_straggler.collector.metrics.score_series import RunScores
 from otel_straggler.collector.runs.claims import WorldClaims
 from otel_straggler.collector.runs.contents import Content
@@ -118,9 +119,14 @@ class RunStore:
         for source, step, end_s in checkpoint_ends(batch):
             self.world_of(source).passthrough.observe_checkpoint(source, step, end_s)
 
-    def observe_passthrough(self, metrics: DecodedMetrics, now_s: float) -> None:
+    def observe_passthrough(
+        self, metrics: DecodedMetrics, now_s: float, wall_s: float = 0.0
+    ) -> None:
         for number in metrics.passthrough:
             self.world_of(number.source).passthrough.observe_number(number, now_s)
+        for source in _with_checkpoints(metrics):
+            world = self.world_of(source)
+            world.checkpoints.observe(world.passthrough.numbers[source.rank], wall_s)
         for event in metrics.launches:
             self._observe_launch(event)
         times = metrics.kernel_times
@@ -335,3 +341,7 @@ class RunStore:
 
 def _is_evicted(its: _Remembered) -> bool:
     return its.hangs is not None and not its.hangs.learned_at
+
+
+def _with_checkpoints(metrics: DecodedMetrics) -> set[Source]:
+    return {each.source for each in metrics.passthrough if each.metric is semconv.CHECKPOINT_SAVES}

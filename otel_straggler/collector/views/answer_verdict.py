@@ -156,7 +156,7 @@ def _tone(view: WorldView, verdict: Verdict) -> Tone:
     """Bad if it pages or is large; ``watch`` if it is silenced or only suspected."""
     if verdict.state not in CALLED_SLOW or verdict.subject_id in view.run_verdicts.silenced:
         return "watch"
-    is_large = verdict.slowdown >= _BAD_SLOWDOWN
+    is_large = verdict.slowdown >= _BAD_SLOWDOWN and verdict.cause != "checkpoint"
     return "bad" if verdict.pages or is_large else "watch"
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.hang_json import hang_json
 from otel_straggler.collector.views.heat import heat_json
-from otel_straggler.collector.views.numbers import rounded
+from otel_straggler.collector.views.numbers import number, rounded, seconds
 from otel_straggler.collector.views.profile_json import profiles_json
 from otel_straggler.collector.views.ranks import ShownRanks
 from otel_straggler.collector.views.run_json import ordered, run_json, scalars_of
@@ -21,6 +21,7 @@ from otel_straggler.collector.views.verdict_json import (
 )
 from otel_straggler.collector.views.verdict_json import run_json as worlds_json
 from otel_straggler.collector.views.world_view import WorldView
+from otel_straggler.detect.checkpoints import LastSave
 from otel_straggler.model.alert import Maintenance
 from otel_straggler.semconv import FORMAT_VERSION
 
@@ -95,6 +96,7 @@ def page_json(
         "verdicts": shown,
         "verdicts_left_out": left_out,
         "hangs": hangs,
+        **({} if view.checkpoint is None else {"checkpoint": _checkpoint(view.checkpoint)}),
         "alerts": list(view.alerts),
         "decisions": decisions_json(run_verdicts),
         "maintenance": [_maintenance(each) for each in view.maintenance],
@@ -136,6 +138,24 @@ def scalars_json(view: WorldView, meta: ResponseMeta, *, snapshot: str) -> Json:
         "run_id": view.run_id,
         "group": view.group,
         "scalars": scalars_of(view),
+    }
+
+
+def _checkpoint(save: LastSave) -> Json:
+    """The last save; ``text`` is for people."""
+    slowest = save.slowest
+    return {
+        "step": save.step,
+        "at_s": seconds(save.at_s),
+        "save_s": number(save.save_s),
+        "blocking_s": number(save.blocking_s),
+        "size_bytes": number(save.size_bytes),
+        "ranks": save.n_ranks,
+        "slowest_rank": None if slowest is None else slowest.rank,
+        "slowest_ratio": None if slowest is None else number(slowest.ratio),
+        "interval_s": number(save.interval_s or None),
+        "mtbf_s": number(save.mtbf_s or None),
+        "text": save.text,
     }
 
 

@@ -17,6 +17,7 @@ from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.metrics.families import Families, constant_labels, labels
 from otel_straggler.collector.metrics.folding import Stragglers
 from otel_straggler.collector.metrics.passthrough_series import (
+    checkpoints_of_run,
     passthrough_of_ranks,
     passthrough_of_run,
 )
@@ -221,6 +222,11 @@ class Publisher:
             clashes=self._clashes(run, now_ns),
             late_rows=self._scorer.late_rows(run.run_id),
             columns={group: world.timeline.columns for group, world in run.worlds.items()},
+            checkpoints={
+                world.group: world.checkpoints.last
+                for world in run.worlds.values()
+                if world.checkpoints.last is not None
+            },
             alerts=alerts,
             maintenance=maintenance,
             mode=self._mode,
@@ -284,6 +290,10 @@ class Publisher:
         if any(is_explainable(verdict) for verdict in run_verdicts.current):
             of_group = {group: world.passthrough.readings() for group, world in run.worlds.items()}
             run_verdicts = with_hardware(run_verdicts, of_group)
+        written = [change for world in run.worlds.values() for change in world.checkpoints.changes]
+        if written:
+            changes = (*run_verdicts.changes, *written)
+            run_verdicts = replace(run_verdicts, changes=changes)
         return self._decisions.applied(run_verdicts, run.run_id, run.hung())
 
     def _clashes(self, run: Run, now_ns: int) -> tuple[Source, ...]:
@@ -333,6 +343,7 @@ class Publisher:
         passthrough = {group: world.passthrough for group, world in run.worlds.items()}
         families.extend(passthrough_of_run(passthrough, named, view.goodputs))
         families.extend(goodput_families(view, self._constant))
+        families.extend(checkpoints_of_run(view.checkpoints, named))
         cells = int(budget * _PART_OF_CELLS)
         left = budget - len(families)
         families.extend(self._run_verdicts_families(run, view, named, left, cells, life))

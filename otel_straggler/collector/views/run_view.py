@@ -19,6 +19,7 @@ from otel_straggler.collector.runs.rank_status import RankStatus
 from otel_straggler.collector.views.report_json import window_json
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
+from otel_straggler.detect.checkpoints import LastSave
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.goodput.live import GoodputView
 from otel_straggler.model.alert import Alert, Maintenance, Mode
@@ -98,6 +99,7 @@ class RunView:
     clashes: tuple[Source, ...] = ()
     late_rows: int = 0
     columns: Mapping[str, Sequence[Column]] = field(default_factory=dict)
+    checkpoints: Mapping[str, LastSave] = field(default_factory=dict)
     alerts: tuple[Alert, ...] = ()
     maintenance: tuple[Maintenance, ...] = ()
     mode: Mode = "observe"
@@ -123,6 +125,7 @@ class RunView:
             [(h.since_s, h.rank_states.tobytes(), h.findings) for h in self.hangs.values()],
             self.windows,
             len(self.run_verdicts.decisions),
+            self.checkpoints,
             self.clashes,
             [(each.node, each.until_ns) for each in self.maintenance],
             self.profiles,
@@ -213,6 +216,7 @@ class RunView:
             mode=self.mode,
             clashes=[source for source in self.clashes if source.group == group],
             takes_commands=self.takes_commands,
+            checkpoint=self.checkpoints.get(group),
             profiles=self.profiles_of(group),
             goodput=self.goodputs.get(group),
             clock_s=self._clock_s(ranks),

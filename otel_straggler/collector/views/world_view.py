@@ -13,6 +13,7 @@ import numpy as np
 
 from otel_straggler.collector.runs.profiles import ProfilePair
 from otel_straggler.collector.views.numbers import Slowdowns, peers_of, step_slowdowns
+from otel_straggler.detect.checkpoints import LastSave
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import Standstill, standstill
 from otel_straggler.detect.hangs.states import ENDS
@@ -152,6 +153,7 @@ class WorldView:
         clashes: other processes that report as the same rank, while they go on.
         awaited: set for a run of before a restart that has not reported since.
         takes_commands: the collector passes commands on to ranks.
+        checkpoint: the last save that its ranks have reported.
         profiles: of slow ranks next to those of their peers, oldest first.
         goodput: the account of its time; None before the first step or phase.
         clock_s: offset of the collector's clock from the foremost clock of the senders, to which
@@ -181,6 +183,7 @@ class WorldView:
     mode: Mode = "observe"
     clashes: Sequence[Source] = ()
     takes_commands: bool = False
+    checkpoint: LastSave | None = None
     profiles: tuple[ProfilePair, ...] = ()
     goodput: GoodputView | None = None
     awaited: Awaited | None = None

@@ -52,6 +52,7 @@ export function answerTree(picture, actions) {
       goodputTree(picture.run),
       launchesTree(picture),
       factsTree(picture),
+      picture.checkpoint ? el("p", { class: "last-save", "data-field": "checkpoint" }, picture.checkpoint.text) : null,
     ),
     el(
       "div",
