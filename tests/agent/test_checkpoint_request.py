@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 from collections.abc import Callable
@@ -12,6 +13,9 @@ from typing import Any
 import pytest
 
 from otel_straggler.checkpoint.folder import list_checkpoints
+from otel_straggler.semconv import CHECKPOINT_REQUEST_FILE
+
+from ..waiting import eventually
 
 pytest.importorskip("torch", reason="no torch: it would show that ranks save when an agent asks")
 
@@ -38,15 +42,20 @@ while True:
 """
 
 
-def test_a_rank_that_hangs_is_ended_after_the_others_have_saved(
-    run_node: Callable[..., Any], tmp_path: Path
-) -> None:
-    """What all ranks have alike; the checkpoint says why it was made."""
+def training(tmp_path: Path) -> tuple[Path, str]:
+    """A folder of checkpoints, and what each of two ranks runs."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     folder = tmp_path / "checkpoints"
-    code = TRAIN.replace("PORT", str(port)).replace("FOLDER", json.dumps(str(folder)))
+    return folder, TRAIN.replace("PORT", str(port)).replace("FOLDER", json.dumps(str(folder)))
+
+
+def test_a_rank_that_hangs_is_ended_after_the_others_have_saved(
+    run_node: Callable[..., Any], tmp_path: Path
+) -> None:
+    """What all ranks have alike; the checkpoint says why it was made."""
+    folder, code = training(tmp_path)
     with run_node(rank_heartbeat_timeout=2.0, timeout_action="terminate") as node:
         ranks = [node.start(rank, code) for rank in range(2)]
         assert ranks[1].wait(120) == -signal.SIGKILL
@@ -56,11 +65,25 @@ def test_a_rank_that_hangs_is_ended_after_the_others_have_saved(
         assert ranks[0].poll() is None
 
 
+def test_an_agent_that_is_killed_after_it_has_asked_costs_no_checkpoint(
+    run_node: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The ranks save alone, and nobody ends the one that hangs."""
+    folder, code = training(tmp_path)
+    with run_node(rank_heartbeat_timeout=2.0, timeout_action="terminate") as node:
+        ranks = [node.start(rank, code) for rank in range(2)]
+        request = Path(node.variables[CHECKPOINT_REQUEST_FILE])
+        eventually(request.exists)
+        os.kill(node.agent_pid, signal.SIGKILL)
+        eventually(lambda: any(not each.problem for each in list_checkpoints(folder)))
+        assert [each.problem for each in list_checkpoints(folder)] == [""]
+        assert [rank.poll() for rank in ranks] == [None, None]
+
+
 def test_without_a_manager_nobody_is_waited_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from otel_straggler.agent.checkpoint_request import CheckpointRequest
-    from otel_straggler.semconv import CHECKPOINT_REQUEST_FILE
 
     monkeypatch.setenv(CHECKPOINT_REQUEST_FILE, str(tmp_path / "request"))
     assert CheckpointRequest("why", 3).is_over
