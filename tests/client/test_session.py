@@ -167,7 +167,8 @@ def test_a_mistake_in_the_loop_is_logged_once_and_survived(
     for _ in range(3):
         with call():
             pass
-    assert len(caplog.records) == 1
+    mistakes = [each for each in caplog.records if each.module == "guard"]
+    assert len(mistakes) == 1  # on a busy machine another may say that nobody listens yet
     shutdown()
     assert sink.points(semconv.RECORDS_DROPPED)[-1].value == 3
 

@@ -24,6 +24,7 @@ from otel_straggler.dashboards.queries import (
     newest,
 )
 
+from ..waiting import eventually
 from .conftest import PAGES
 from .live_feed import (
     HOT_NODE,
@@ -261,7 +262,9 @@ def test_a_strange_name_finds_what_is_called_so_alone(seen: Seen) -> None:
         grafana = seen.grafana(page)
         assert LOSSY in grafana.values("run_id", {})
         [state] = [t for t in ALL if (t.page, t.panel) == (page, 1)]
-        result, _ = grafana.answer(state, {"run_id": reported})
+        asked = {"run_id": reported}
+        eventually(lambda ask=grafana.answer, asked=asked, state=state: ask(state, asked)[0])
+        result, _ = grafana.answer(state, asked)  # it is there from the next scrape on
         assert [series["value"][1] for series in result] == ["1"], page
     reported = {"run_id": LOSSY, "job_name": [LOSSY], "node": [STRANGE_NODE]}
     assert seen.grafana("rank").values("rank", reported) == ["0"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from otel_straggler.checkpoint.folder import Manifest, commit, name_of, write_history
+from otel_straggler.checkpoint.folder import Manifest, commit, name_of, open_folder
 from otel_straggler.launcher.progress import Progress, newest_step
 
 
@@ -55,7 +55,7 @@ def test_training_that_was_started_over_begins_the_count_again(tmp_path: Path) -
 def test_the_newest_complete_checkpoint_of_a_folder_counts(tmp_path: Path) -> None:
     """One that is being written does not, and an empty folder is unknown."""
     assert newest_step(tmp_path) is None
-    write_history(tmp_path, {})
+    open_folder(tmp_path)
     assert newest_step(tmp_path) is None
     for step in (20, 100, 40):
         saving = tmp_path / f".saving-{name_of(step, 'save')}"
