@@ -121,3 +121,12 @@ def _explained(error: OSError, path: Path | str) -> OSError:
 def _unsafe(path: Path | str, what: str) -> UnsafeFileError:
     message = f"it {what}; expected a regular file of this user. Remove it, or choose another path"
     return UnsafeFileError(errno.EPERM, message, str(path))
+
+
+def sync_folder(path: Path) -> None:
+    """Bring the names in it to the disk."""
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.checkpoints.step_times import step_of_some_ms
+
 SAVES = 3
 TENSOR_BYTES = 50_000_000
 STEPS_ALONE = 50
@@ -59,7 +61,7 @@ def _measure(folder: Path, state: dict[str, Any]) -> dict[str, Any]:
     (folder / "state.pt").unlink()
     dcp_s = _median_s(dcp_save)
     shutil.rmtree(folder / "dcp")
-    step = _step()
+    step = step_of_some_ms()
     blocking_s, save_s, alone_s, during_s = [], [], [], []
     with Manager(folder / "managed", keep=1) as manager:
         manager._saver._started.result()
@@ -92,18 +94,3 @@ def _median_s(save: Callable[[], None]) -> float:
         save()
         durations.append(time.perf_counter() - began_s)
     return statistics.median(durations)
-
-
-def _step() -> Callable[[], float]:
-    """A step of some 10 ms on one core."""
-    import torch
-
-    left, right = torch.rand(600, 600), torch.rand(600, 600)
-
-    def run() -> float:
-        began_s = time.perf_counter()
-        for _ in range(2):
-            torch.mm(left, right)
-        return time.perf_counter() - began_s
-
-    return run

@@ -48,15 +48,6 @@ def write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def sync_folder(path: Path) -> None:
-    """Bring the names in it to the disk."""
-    file = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
 def open_to_read(path: Path) -> BinaryIO:
     """A regular file, without following links; or what a URL names.
 

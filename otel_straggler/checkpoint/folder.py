@@ -33,7 +33,6 @@ from otel_straggler.checkpoint.files import (
     is_remote,
     problem_of,
     size_problem,
-    sync_folder,
     write_synced,
 )
 from otel_straggler.checkpoint.manifest import (
@@ -43,7 +42,7 @@ from otel_straggler.checkpoint.manifest import (
     encode_manifest,
 )
 from otel_straggler.errors import InputError, UsageError
-from otel_straggler.regular_files import open_regular
+from otel_straggler.regular_files import open_regular, sync_folder
 
 MARKER: Final = "checkpoints.json"
 LOCK: Final = "lock"

@@ -148,8 +148,7 @@ class profile(contextlib.ContextDecorator):  # noqa: N801  as contextlib's own
         from otel_straggler.profiles.flops import flops_profile
         from otel_straggler.profiles.recording import StepRecording
 
-        flags = {name: getattr(self._settings, name) for name in ProfileSettings.__slots__}
-        recording = StepRecording(self._settings, flags, self._write)
+        recording = StepRecording(self._settings, self._write)
         why_not = recording.open()
         if why_not:
             _LOG.warning("no steps are profiled: %s", why_not)

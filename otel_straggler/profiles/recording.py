@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,7 +34,6 @@ class StepRecording:
     of the process: torch has one profiler at a time.
 
     Args:
-        flags: of torch.profiler, as ``record_shapes``.
         on_recorded: called in the thread of the loop as soon as a profile has stopped.
         why_not: called there before one begins; why it must not, or empty.
     """
@@ -42,12 +41,10 @@ class StepRecording:
     def __init__(
         self,
         settings: ProfileSettings,
-        flags: Mapping[str, bool],
         on_recorded: Callable[[Recorded], None],
         why_not: Callable[[], str] = str,
     ) -> None:
         self._settings = settings
-        self._flags = dict(flags)
         self._on_recorded = on_recorded
         self._why_not = why_not
         self._profiler: Any = None
@@ -106,7 +103,7 @@ class StepRecording:
             _LOG.warning("no steps are profiled: %s", self.why_ended)
             self._end()
             return
-        profiler = new_profiler(self._settings, self._flags)
+        profiler = new_profiler(self._settings)
         profiler.start()
         self._profiler, self._recorded = profiler, []
 
@@ -140,7 +137,7 @@ def why_torch_cannot() -> str:
     return "torch.profiler is at work already" if is_on else ""
 
 
-def new_profiler(settings: ProfileSettings, flags: Mapping[str, bool]) -> Any:
+def new_profiler(settings: ProfileSettings) -> Any:
     """torch's profiler for one cycle: ``warmup`` steps, then ``active`` ones. Not started."""
     import torch
     from torch.profiler import ProfilerActivity, profile, schedule
@@ -148,8 +145,8 @@ def new_profiler(settings: ProfileSettings, flags: Mapping[str, bool]) -> Any:
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
-    known: dict[str, Any] = {name: flags[name] for name in FLAGS if flags.get(name)}
-    if flags.get("with_stack"):  # without, no stack is exported: pytorch#100253
+    known: dict[str, Any] = {name: True for name in FLAGS if getattr(settings, name)}
+    if settings.with_stack:  # without, no stack is exported: pytorch#100253
         known["experimental_config"] = torch._C._profiler._ExperimentalConfig(verbose=True)  # noqa: SLF001
     once = schedule(wait=0, warmup=settings.warmup, active=settings.active, repeat=1)
     return profile(activities=activities, schedule=once, **known)

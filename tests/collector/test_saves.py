@@ -8,7 +8,7 @@ import pytest
 
 from otel_straggler import semconv
 from otel_straggler.collector.runs.store import RunStore
-from otel_straggler.detect.checkpoints import LastSave
+from otel_straggler.detect.checkpoints import LastSave, WriterVerdicts
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import PassthroughMetric
 from otel_straggler.model.verdict import Verdict
@@ -168,3 +168,23 @@ def test_its_interval_is_stated_with_what_it_rests_on() -> None:
         "expected every 30 h."
     )
     assert replace(ranks.last, interval_s=0.0).text.count("Saved every") == 0
+
+
+def test_a_save_of_many_ranks_is_judged_twice_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once it is complete, and when the next one begins: not again for each rank that reports."""
+    judged: list[int] = []
+    monkeypatch.setattr(
+        WriterVerdicts, "observe", lambda _, saves, __: judged.append(len(saves[-1:]))
+    )
+    ranks = Ranks()
+    for step in (100, 200):
+        ranks.save(step)
+    assert len(judged) == 4
+
+
+def test_the_last_save_is_known_until_a_new_attempt_has_saved() -> None:
+    ranks = Ranks()
+    ranks.save(100)
+    ranks.restart()
+    ranks.report(0, 100, None)
+    assert ranks.last.step == 100

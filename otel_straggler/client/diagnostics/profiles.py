@@ -15,7 +15,7 @@ from otel_straggler.client.steps import STEP_LISTENERS
 from otel_straggler.model.operator_tables import MAX_REASON, operator_table_json
 from otel_straggler.profiles.nsys import why_cupti_is_taken
 from otel_straggler.profiles.recording import Recorded, StepRecording, operators_of
-from otel_straggler.profiles.settings import ProfileSettings
+from otel_straggler.profiles.settings import FLAGS, ProfileSettings
 
 _LOG = logging.getLogger("otel_straggler")
 MAX_WAIT_S: Final = 900.0
@@ -39,8 +39,9 @@ class AskedProfile:
         self._lock = threading.Lock()
         self._recorded: Recorded | None = None
         self._reason = ""
-        settings = ProfileSettings(warmup=_WARMUP_STEPS, active=steps)
-        self._recording = StepRecording(settings, {}, self._keep, why_not_now)
+        nothing_else: dict[str, Any] = dict.fromkeys(FLAGS, False)
+        settings = ProfileSettings(warmup=_WARMUP_STEPS, active=steps, **nothing_else)
+        self._recording = StepRecording(settings, self._keep, why_not_now)
         self._reason = why_not_here() or why_not_now() or self._recording.open()
         if self._reason:
             _LOG.warning("no steps are profiled for the collector: %s", self._reason)

@@ -23,7 +23,7 @@ from typing import BinaryIO, Final, Literal
 
 from otel_straggler.collector.history.database import WriterLock
 from otel_straggler.errors import UnavailableError
-from otel_straggler.regular_files import create_folder, open_regular, read_tail
+from otel_straggler.regular_files import create_folder, open_regular, read_tail, sync_folder
 
 _log = logging.getLogger(__name__)
 
@@ -266,7 +266,7 @@ class Spool:
         try:
             _write_all(file, _SEGMENT.pack(_MAGIC, self.id.encode()))
             if self._syncs:
-                _sync_folder(self._folder)
+                sync_folder(self._folder)
         except OSError:
             os.close(file)
             path.unlink(missing_ok=True)
@@ -343,7 +343,7 @@ class Spool:
             os.ftruncate(file, 0)
             _write_all(file, self.id.encode())
             os.fsync(file)
-            _sync_folder(self._folder)
+            sync_folder(self._folder)
         finally:
             os.close(file)
 
@@ -411,14 +411,6 @@ def _write_all(file: int, *parts: bytes) -> None:
             if count == 0:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             rest = rest[count:]
-
-
-def _sync_folder(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _number(path: Path) -> int:

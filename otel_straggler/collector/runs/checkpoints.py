@@ -61,7 +61,14 @@ class WorldCheckpoints:
         self._attempt = -1
         self._verdicts = WriterVerdicts()
         self._schedule = 0.0, 0.0
-        self.last: LastSave | None = None
+        self._last: LastSave | None = None
+
+    @property
+    def last(self) -> LastSave | None:
+        """The newest save, as far as its ranks have reported. Cost: O(ranks) after a report."""
+        if self._last is None and self._saves:
+            self._last = LastSave.of(self._saves[max(self._saves)].save(), *self._schedule)
+        return self._last
 
     @property
     def changes(self) -> tuple[Verdict, ...]:
@@ -73,9 +80,11 @@ class WorldCheckpoints:
         return _BYTES_PER_RANK * len(self._ranks)
 
     def observe(self, numbers: RankNumbers, wall_s: float) -> None:
-        """A rank has reported its totals; what has grown since is a save, or several alike."""
+        """A rank has reported its totals; what has grown since is a save, or several alike. Cost:
+        O(1); O(ranks) for the last of a save, and for the first of the next one."""
         source, values = numbers.source, _newest(numbers)
         if source.attempt > self._attempt:
+            self._last = self.last  # until there is a newer one
             self._attempt, self._ranks, self._saves = source.attempt, {}, {}
         if source.attempt < self._attempt or semconv.CHECKPOINT_SAVES not in values:
             return
@@ -102,15 +111,19 @@ class WorldCheckpoints:
     ) -> None:
         step = values.get(semconv.CHECKPOINT_STEP)
         number = int(values[semconv.CHECKPOINT_SAVES] if step is None else step)
+        is_new = number not in self._saves
         save = self._saves.setdefault(number, _OpenSave(None if step is None else number, wall_s))
         save.add(source.rank, count, grown)
+        self._last = None
         for old in sorted(self._saves)[: -SAVES - 1]:
             del self._saves[old]
+        newest = self._saves[max(self._saves)]
+        is_whole = len(newest.ranks) >= self._expected(source)
+        if not (is_new or is_whole):
+            return  # nothing is judged by a part of a save: its slowest ranks may be missing
         in_order = [self._saves[each].save() for each in sorted(self._saves)]
-        self.last = LastSave.of(in_order[-1], *self._schedule)
-        if len(in_order[-1].ranks) < self._expected(source):
-            in_order.pop()  # its slowest ranks may be those that are missing
-        self._verdicts.observe(in_order, {rank: its.source for rank, its in self._ranks.items()})
+        complete = in_order if is_whole else in_order[:-1]
+        self._verdicts.observe(complete, {rank: its.source for rank, its in self._ranks.items()})
 
     def _expected(self, source: Source) -> int:
         return source.world_size or len(self._ranks)

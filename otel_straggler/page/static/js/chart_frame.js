@@ -18,7 +18,7 @@ const KEYS_HELP =
 
 /** Where charts stand one below the other each leaves room for the next. */
 const NARROW = "(max-width: 40rem)";
-const MOST_WHERE_NARROW = 250;
+const MAX_WHERE_NARROW = 250;
 
 /**
  * A chart in `container`; `on` is what `createHeatView` calls back.
@@ -70,8 +70,8 @@ export function createChartFrame(
     container.classList.remove("chart");
   };
   const setHeight = (units) => {
-    const most = window.matchMedia(NARROW).matches ? MOST_WHERE_NARROW : units;
-    const height = `${Math.min(units, most) / 16}rem`;
+    const limit = window.matchMedia(NARROW).matches ? MAX_WHERE_NARROW : units;
+    const height = `${Math.min(units, limit) / 16}rem`;
     if (body.style.height !== height) body.style.height = height;
   };
   return { heat, setHeight, canvas, tools, stage, note, body, table, destroy };
