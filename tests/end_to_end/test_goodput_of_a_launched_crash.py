@@ -20,7 +20,9 @@ from otel_straggler.launcher.events import parse_event
 from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.testing import TRACES_PATH, CapturedRequests
 
-pytest.importorskip("torch.distributed.run")
+pytest.importorskip(
+    "torch.distributed.run", reason="no torch: it would show what a launched crash costs"
+)
 RANK = Path(__file__).with_name("crashing_rank.py")
 LOCAL_RUN = ("--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2", "--max-restarts=1")
 LONGEST_S = 120.0
