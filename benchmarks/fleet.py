@@ -1,6 +1,6 @@
 """What many small runs cost a collector, next to the OpenTelemetry Collector in the same run.
 
-    python -m benchmarks.fleet [--runs 200] [--seconds 30] [--ranks 8 64 512 2048] [--rounds 3]
+    python -m benchmarks.fleet [--runs 60] [--seconds 30] [--ranks 8 64 512 2048] [--rounds 3]
 
 ``flood``: CPU time per span of one run of so many ranks, in requests of 512 spans that come as fast
 as they are taken: ours with all verdicts (``ours_us``), and the OpenTelemetry Collector, which
@@ -60,7 +60,7 @@ Json = dict[str, Any]
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--runs", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=60)
     parser.add_argument("--seconds", type=int, default=40)
     parser.add_argument("--ranks", type=int, nargs="*", default=list(BUDGETS_US))
     parser.add_argument("--rounds", type=int, default=3)
