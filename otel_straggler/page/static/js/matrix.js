@@ -12,6 +12,9 @@ import { factsOfRanks } from "./rank_order.js";
 
 const MATRIX_LAYOUT = { left: 66, top: 24, right: 2, bottom: 4 };
 const MATRIX_HEIGHT = { most: 380, row: 44 };
+/** Of the chart of ranks over time: a rank, and the ranks after which it grows no more. */
+const RANK_CHART_HEIGHT = { row: 26, rows: 16 };
+const PATTERNS_HEIGHT = 200;
 /** What the figures in the cells are ratios of. */
 const BASE_WORDS = {
   step: "Step time if only this worker were as it is / if all took the mean",
@@ -53,7 +56,7 @@ export function createMatrix(container, actions) {
     if (!isOther) return;
     const { heat } = picture;
     sentence.textContent = printableText(heat.pattern_text ?? "");
-    legend.update(heat.pattern);
+    legend.update(heat.pattern, isMuchLower(it.cells));
     container.dataset.pattern = heat.pattern;
     container.dataset.hot = it.cells.hot;
     container.dataset.silent = heat.silent.map((place) => place.join(",")).join(";");
@@ -76,6 +79,12 @@ export function createMatrix(container, actions) {
     frame.destroy();
   };
   return { update, destroy };
+}
+
+/** Whether it is so much lower than the chart of ranks next to it that the patterns fit below. */
+function isMuchLower({ rows, count }) {
+  const height = Math.min(MATRIX_HEIGHT.most, rows * MATRIX_HEIGHT.row);
+  return RANK_CHART_HEIGHT.row * Math.min(count, RANK_CHART_HEIGHT.rows) - height > PATTERNS_HEIGHT;
 }
 
 /** Places of flagged ranks, each with whether it is more than suspected. */

@@ -42,9 +42,12 @@ export const HEAT_PATTERNS = [
   { name: "even", words: "even", meaning: "all workers are equally fast", isHot: () => false },
 ];
 
+/** Where charts stand next to each other. */
+const WIDE = "(min-width: 52rem)";
+
 /**
- * `update(pattern)` marks one of them; null or unknown marks none. Folded at first: what the pattern
- * at hand means stands above it.
+ * `update(pattern, hasRoom)` marks one of them; null or unknown marks none. Open at first where there
+ * is room that would be empty, else folded; later as people leave it.
  */
 export function createPatternLegend(container) {
   const items = new Map(HEAT_PATTERNS.map((pattern) => [pattern.name, legendItem(pattern)]));
@@ -57,7 +60,10 @@ export function createPatternLegend(container) {
   const summary = chartElement("summary", "", {}, "What the patterns mean");
   const folding = chartElement("details", "pattern-folding", {}, summary, list);
   container.append(folding);
-  const update = (pattern) => {
+  let isLaid = false;
+  const update = (pattern, hasRoom) => {
+    if (!isLaid) folding.open = hasRoom && window.matchMedia(WIDE).matches;
+    isLaid = true;
     for (const [name, item] of items) {
       if (name === pattern) item.setAttribute("aria-current", "true");
       else item.removeAttribute("aria-current");
