@@ -24,7 +24,6 @@ from otel_straggler.dashboards.queries import (
     newest,
 )
 
-from ..waiting import eventually
 from .conftest import PAGES
 from .live_feed import (
     HOT_NODE,
@@ -189,14 +188,19 @@ def test_who_is_slow_and_who_is_stuck_stands_on_the_pages(seen: Seen) -> None:
 
 
 def _newest_culprits(seen: Seen, run_id: str) -> list[Any]:
-    """Of the run, worst first: it may have ended, and has none since."""
-    [target] = [t for t in ALL if (t.page, t.panel, t.ref) == ("fleet", 7, "A")]
+    """Of the run, worst first."""
+    return _newest(seen, ("fleet", 7, "A"), {}, run_id)
+
+
+def _newest(seen: Seen, place: tuple[str, int, str], reported: Chosen, run_id: str) -> list[Any]:
+    """What a panel last had about a run: it may have ended, and have nothing since."""
+    [target] = [t for t in ALL if (t.page, t.panel, t.ref) == place]
     now_s = time.time()
     for ago_s in range(0, int(now_s - seen.feed.began_s), 3):
-        result, _ = seen.grafana("fleet", now_s - ago_s).answer(target, {})
-        if of_run := [row for row in result if row["metric"]["run_id"] == run_id]:
+        result, _ = seen.grafana(place[0], now_s - ago_s).answer(target, reported)
+        if of_run := [row for row in result if row["metric"].get("run_id", run_id) == run_id]:
             return of_run
-    raise AssertionError(f"{run_id} never had a culprit")
+    raise AssertionError(f"{place} never had anything about {run_id}")
 
 
 @pytest.mark.parametrize("node", ["", "node-0", "node-4"])
@@ -261,10 +265,7 @@ def test_a_strange_name_finds_what_is_called_so_alone(seen: Seen) -> None:
     for page, reported in (("liveness", LOSSY), ("fleet", [LOSSY])):
         grafana = seen.grafana(page)
         assert LOSSY in grafana.values("run_id", {})
-        [state] = [t for t in ALL if (t.page, t.panel) == (page, 1)]
-        asked = {"run_id": reported}
-        eventually(lambda ask=grafana.answer, asked=asked, state=state: ask(state, asked)[0])
-        result, _ = grafana.answer(state, asked)  # it is there from the next scrape on
+        result = _newest(seen, (page, 1, "A"), {"run_id": reported}, LOSSY)
         assert [series["value"][1] for series in result] == ["1"], page
     reported = {"run_id": LOSSY, "job_name": [LOSSY], "node": [STRANGE_NODE]}
     assert seen.grafana("rank").values("rank", reported) == ["0"]
@@ -276,6 +277,4 @@ def test_a_strange_name_finds_what_is_called_so_alone(seen: Seen) -> None:
 
 
 def _rows(seen: Seen, page: str, panel: int, ref: str, run_id: str) -> list[Any]:
-    [target] = [t for t in ALL if (t.page, t.panel, t.ref) == (page, panel, ref)]
-    result, _ = seen.grafana(page).answer(target, chosen(page, run_id))
-    return result
+    return _newest(seen, (page, panel, ref), chosen(page, run_id), run_id)
