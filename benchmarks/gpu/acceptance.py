@@ -73,6 +73,7 @@ def decide(experiments: Mapping[str, Any]) -> dict[str, Any]:
     events = {rule: _evaluate(experiments, rule) for rule in EVENTS}
     sampling = {rule: _evaluate(experiments, rule) for rule in SAMPLING}
     tier = _outcome(events, "events")
+    why = _reasons(experiments, sampling)
     return {
         "auto_tier": tier,
         "kernel_sampling": "off" if tier == "off" else _outcome(sampling, "on"),
@@ -82,7 +83,7 @@ def decide(experiments: Mapping[str, Any]) -> dict[str, Any]:
         },
         "because": {
             "events": _reasons(experiments, events),
-            "sampling": _reasons(experiments, sampling),
+            "sampling": ["there is nothing to sample over", *why] if tier == "off" else why,
         },
     }
 

@@ -121,6 +121,6 @@ EXPERIMENT = Experiment(
         ),
     ),
     limit_s=60,
-    budget_s=12,
+    budget_s=14,
     measure=measure,
 )

@@ -16,7 +16,8 @@ from benchmarks.gpu.presence import FAKE
 from benchmarks.gpu.ways import Off
 from benchmarks.gpu.workloads import SMALL, Size, Training
 
-TIERS = ("cupti", "events")
+TIERS = ("events", "cupti")
+"""The one that decides comes first."""
 NAMES = {1: "forward", 2: "backward", 3: "optimizer"}
 REACHED_S = 15.0
 """In which a tier that was asked for is there: it is looked at once a second."""
@@ -29,7 +30,7 @@ def measure(notebook: Notebook) -> None:
         notebook.note("The packages of OpenTelemetry that this package needs are missing here.")
         return
     seconds = notebook.steps(20) / 10
-    tiers = TIERS[:1] if os.environ.get(FAKE) else TIERS  # the fake has no events
+    tiers = TIERS[1:] if os.environ.get(FAKE) else TIERS  # the fake has no events
     with arms_of(__name__, tiers, {"size": asdict(SMALL)}) as arms:
         for tier in tiers:
             order = {"tier": tier, "seconds": seconds}
@@ -159,6 +160,6 @@ EXPERIMENT = Experiment(
     question="Whether the package, as installed, times a GPU, also after torch.profiler",
     expected=tuple(e for tier in TIERS for e in _expected(tier)),
     limit_s=90,
-    budget_s=25,
+    budget_s=28,
     measure=measure,
 )

@@ -25,7 +25,7 @@ RATES = {"never": NEVER, "every 10": 10, "every 1": 1}
 MODELS = {"large": (LARGE, 20), "small": (SMALL, 40)}
 """With steps of a turn, in which the rarer rate has its iterations."""
 SECTIONS = {FORWARD: "forward", BACKWARD: "backward"}
-PAIR_STEPS, PAIR_S = 80, 25.0
+PAIR_STEPS, PAIR_S = 60, 25.0
 LARGE_SHARE = 0.65
 """Of the time that is left for cost."""
 

@@ -21,6 +21,7 @@ FAKED_WIDTH = 128
 SAVES, STEPS_BETWEEN = 3, 12
 IN_MEMORY = Path("/dev/shm")
 """On a disk, the disk would be measured."""
+ROOM_BYTES = 8 << 30
 THEIRS = 2
 
 
@@ -65,9 +66,8 @@ class Arm:
         fused = {} if self._cuda.is_fake else {"fused": True}
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=1e-4, **fused)
         self._x = torch.randn(64, width, device=self._cuda.device)
-        self._root = Path(
-            tempfile.mkdtemp(prefix="e19-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
-        )
+        has_room = IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > ROOM_BYTES
+        self._root = Path(tempfile.mkdtemp(prefix="e19-", dir=IN_MEMORY if has_room else None))
 
     def turn(self) -> dict[str, Any]:
         """Seconds of each, steps that were saved, and whether the restored state is equal."""

@@ -84,6 +84,7 @@ def test_the_last_line_says_what_to_set_and_why():
     assert "leave AUTO_TIER as it is (not measured: E14: sections get their GPU times)" in text
     assert "auto: off (not kept: E16: launches cost at most 0.2 % of a step more after" in text
     assert text.endswith("(measured 0.314)).")
+    assert "auto: off (there is nothing to sample over; every" in last(E3={"large events": 9.0})
 
 
 def test_every_rule_looks_at_a_figure_that_an_experiment_measures():
