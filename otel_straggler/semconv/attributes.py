@@ -307,8 +307,7 @@ _REASON_TEXTS = {
     ),
     "no_marks": (
         "CUPTI gives kernels that cannot be told apart by section",
-        "report it with the versions of driver, CUDA and torch; set_gpu_timing('cupti') tries "
-        "again",
+        "report it with the versions of driver, CUDA and torch; set_gpu_timing() tries again",
     ),
     "no_memory": ("there is no address space for the buffers", "allow 64 MiB more (ulimit -v)"),
     "no_events": ("CUDA events cannot be used here", "ask for cupti"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 
@@ -67,7 +68,7 @@ def test_before_that_the_number_of_kernels_decides() -> None:
 
 def test_every_interval_divides_the_next_one() -> None:
     """So ranks that have different ones share the steps of the largest."""
-    assert [b % a for a, b in zip(INTERVALS, INTERVALS[1:], strict=False)] == [0, 0, 0]
+    assert [b % a for a, b in itertools.pairwise(INTERVALS)] == [0, 0, 0]
     assert FIRST_INTERVAL in INTERVALS
     assert 1 <= INTERVALS[0] <= INTERVALS[-1] <= 200
 
