@@ -28,8 +28,8 @@ from otel_straggler.config import ClientSettings
 from otel_straggler.semconv import GpuTier
 
 AUTO_SAMPLES_KERNELS = False
-"""Whether ``auto`` has kernel records in one step of N. On once a GPU has shown that a step takes at
-most 0.5 % longer with them (E3), 0.2 % after them (E6): docs/internals/gpu-measurements.md."""
+"""Whether ``auto`` has kernel records in one step of N. On once a GPU has shown that a step takes
+0.5 % longer with them at most (E3), 0.2 % after them (E6): docs/internals/gpu-measurements.md."""
 AUTO_TIER: GpuTier = "cupti" if AUTO_SAMPLES_KERNELS else "events"
 THREAD_NAME = "otel-straggler-tier"
 _TICK_S = 1.0
