@@ -244,7 +244,7 @@ class GpuTiming:
         timer = self._ladder.timer
         if timer is not before:
             self._overhead.end()
-            if timer is not None:
+            if timer is not None and timer.tier == "cupti":  # events have cost nothing, as measured
                 self._overhead.begin()
         if refusal is None and self._ladder.tier != "cupti":
             refusal = self._asked()

@@ -46,8 +46,9 @@ class Collector final : public GpuTimer {
   }
 
   // Sets everything up, from scratch each time, and begins to count. The answer is why not; empty:
-  // kernels are timed now.
-  std::string start() {
+  // kernels are timed now. is_known: it was stopped a moment ago by ourselves, and what had been
+  // proven holds.
+  std::string start(bool is_known = false) {
     if (is_forked_.load()) return "CUDA does not work in a forked child; start it by spawn";
     if (is_tracing()) return "";
     if (!pool_.has_memory()) return "there is no address space for the buffers; expected 64 MiB";
@@ -62,10 +63,10 @@ class Collector final : public GpuTimer {
       const bool may_miss_graphs = settings_.times_whole_graphs && !tracing_.has_graphs();
       pipeline_.begin(monotonic_ns(), static_cast<std::uint64_t>(wall_ns()), may_miss_graphs);
       watch_ = InvalidWatch();
-      proof_.begin(pipeline_.counts());
+      if (!is_known) proof_.begin(pipeline_.counts());
       silent_flushes_ = 0;
     }
-    sampling_.set_probing(true);
+    if (!is_known) sampling_.set_probing(true);
     is_recording_ = false;
     is_tracing_.store(true, std::memory_order_release);
     if (sampling_.rate().is_always()) switch_records(true, kNoSpan);
