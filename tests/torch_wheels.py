@@ -27,7 +27,10 @@ def wheel_of(version: str, folder: Path) -> ZipFile:
     if not list(kept.glob(f"torch-{version}*.whl")):
         _download(version, kept)
     (path, *_) = sorted(kept.glob(f"torch-{version}*.whl"))
-    return ZipFile(path)
+    wheel = ZipFile(path)
+    if FOLDER not in os.environ:
+        path.unlink()  # it is open
+    return wheel
 
 
 def _download(version: str, folder: Path) -> None:

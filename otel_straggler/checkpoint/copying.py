@@ -11,6 +11,7 @@ import contextlib
 import copy
 import logging
 import time
+from collections.abc import Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,35 +34,42 @@ class StateCopy:
     Attributes:
         state: as DCP saves it, on the CPU.
         is_shared: the process that writes can have it without another copy.
-        size_bytes: of its tensors; pinned_bytes: of that, in pinned memory.
-        state_s: seconds in ``state_dict()`` of its parts; copy_s: seconds of copying, with
-            ``memory_s`` of waiting for memory that was being made ready.
+        pinned: where memory is pinned, by address.
+        state_s: seconds in ``state_dict()`` of its parts; copy_s: seconds of copying; memory_s: of
+            waiting for the memory that was just being made ready.
     """
 
     state: dict[str, Any]
     is_shared: bool
-    size_bytes: int
-    pinned_bytes: int
+    pinned: Set[int]
     state_s: float
     copy_s: float
     memory_s: float
 
     @property
-    def text(self) -> str:
-        """What blocked, for the log.
+    def sizes_bytes(self) -> tuple[int, int]:
+        """Of all tensors, and of those in pinned memory. Cost: some µs for each tensor."""
+        storages: dict[int, int] = {}
+        for _, value in entries(self.state):
+            if isinstance(value, torch.Tensor):
+                local = value.to_local() if hasattr(value, "to_local") else value
+                with contextlib.suppress(Exception):  # a subclass without a storage
+                    storage = local.untyped_storage()
+                    storages[storage.data_ptr()] = storage.nbytes()
+        pinned = sum(n for place, n in storages.items() if place in self.pinned)
+        return sum(storages.values()), pinned
 
-        >>> StateCopy({}, True, 3_200_000_000, 3_200_000_000, 0.01, 0.4, 0.0).text
-        '3.20 GB copied in 0.400 s (8.0 GB/s, pinned), state_dict() 0.010 s'
-        >>> StateCopy({}, False, 2_000_000, 0, 0.0, 0.001, 0.5).text
-        '2.0 MB copied in 0.001 s (2.0 GB/s, not shared), state_dict() 0.000 s, memory 0.500 s'
-        """
+    @property
+    def text(self) -> str:
+        """What blocked, for the log."""
+        size_bytes, pinned_bytes = self.sizes_bytes
         kind = "not shared"
         if self.is_shared:
-            part = self.pinned_bytes / max(1, self.size_bytes)
+            part = pinned_bytes / max(1, size_bytes)
             kind = "pinned" if part > 0.99 else f"{part:.0%} pinned" if part else "not pinned"
-        speed = self.size_bytes / _G / max(self.copy_s, 1e-9)
-        is_small = self.size_bytes < _G / 10
-        size = f"{self.size_bytes / 1e6:.1f} MB" if is_small else f"{self.size_bytes / _G:.2f} GB"
+        speed = size_bytes / _G / max(self.copy_s, 1e-9)
+        is_small = size_bytes < _G / 10
+        size = f"{size_bytes / 1e6:.1f} MB" if is_small else f"{size_bytes / _G:.2f} GB"
         text = (
             f"{size} copied in {self.copy_s:.3f} s "
             f"({speed:.1f} GB/s, {kind}), state_dict() {self.state_s:.3f} s"
@@ -110,15 +118,12 @@ class StateCopier:
         is_shared = copied is not None
         if copied is None:
             copied = _plain_copy(plain)
-        ended_s = time.monotonic()
-        size_bytes, pinned_bytes = self._sizes(copied)
         return StateCopy(
             state=copied,
             is_shared=is_shared,
-            size_bytes=size_bytes,
-            pinned_bytes=pinned_bytes,
+            pinned=self._memory.pinned,
             state_s=read_s - began_s,
-            copy_s=ended_s - paused_s,
+            copy_s=time.monotonic() - paused_s,
             memory_s=paused_s - read_s,
         )
 
@@ -166,18 +171,6 @@ class StateCopier:
             "and written by a thread: saves block longer and slow the training meanwhile",
             torch.__version__, self._why_plain,
         )  # fmt: skip
-
-    def _sizes(self, state: dict[str, Any]) -> tuple[int, int]:
-        """Bytes of all tensors, and of those in pinned memory."""
-        storages: dict[int, int] = {}
-        for _, value in entries(state):
-            if isinstance(value, torch.Tensor):
-                local = value.to_local() if hasattr(value, "to_local") else value
-                with contextlib.suppress(Exception):  # a subclass without a storage
-                    storage = local.untyped_storage()
-                    storages[storage.data_ptr()] = storage.nbytes()
-        pinned = sum(n for place, n in storages.items() if self._memory.is_pinned(place))
-        return sum(storages.values()), pinned
 
 
 def _state_of(key: str, part: Any) -> Any:

@@ -34,11 +34,16 @@ DRIVER: Final = "libcuda.so.1"
 
 
 class ReadyMemory:
-    """Fills the cache of a ``StateDictStager``: source storage to storage on the CPU."""
+    """Fills the cache of a ``StateDictStager``: source storage to storage on the CPU.
+
+    Attributes:
+        is_wanted: :meth:`prepare` has something to do.
+        pinned: the addresses of storages that are pinned.
+    """
 
     def __init__(self) -> None:
         self.is_wanted = True
-        self._pinned: set[int] = set()
+        self.pinned: set[int] = set()
         self._may_pin = torch.cuda.is_available()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -72,9 +77,6 @@ class ReadyMemory:
             self._stop.set()
             self._thread.join()
             self._thread = None
-
-    def is_pinned(self, data_ptr: int) -> bool:
-        return data_ptr in self._pinned
 
     def forget(self) -> None:
         """There is a new stager, without any memory."""
@@ -115,7 +117,7 @@ class ReadyMemory:
                 size = min(left, _CHUNK_BYTES)
                 ctypes.memset(place, 0, size)
                 place, left = place + size, left - size
-        if self._may_pin and not self._stop.is_set() and storage.data_ptr() not in self._pinned:
+        if self._may_pin and not self._stop.is_set() and storage.data_ptr() not in self.pinned:
             self._pin(storage)
 
     def _pin(self, storage: Any) -> None:
@@ -129,12 +131,12 @@ class ReadyMemory:
                 ", so saves block longer", code, storage.nbytes() >> 20,
             )  # fmt: skip
             return
-        self._pinned.add(place)
+        self.pinned.add(place)
         release = weakref.finalize(storage, self._unpin, cudart, place)
         release.atexit = False  # CUDA may be gone by then
 
     def _unpin(self, cudart: Any, place: int) -> None:
-        self._pinned.discard(place)
+        self.pinned.discard(place)
         cudart.cudaHostUnregister(place)
 
 

@@ -13,7 +13,7 @@ import torch
 from torch.distributed.checkpoint import _state_dict_stager as private
 
 from otel_straggler.checkpoint import Manager, ready_memory, training_state
-from otel_straggler.checkpoint.copying import StateCopier
+from otel_straggler.checkpoint.copying import StateCopier, StateCopy
 from otel_straggler.checkpoint.entries import reason_of
 
 from .states import manager_in, restored, state_at
@@ -279,17 +279,29 @@ def test_on_a_gpu_the_memory_is_pinned_in_the_thread(
     if refused:
         [line] = lines(caplog)
         assert "not pinned (cudaHostRegister gave 2" in line
-        assert (copied.pinned_bytes, copied.size_bytes) == (0, 12_000)
+        assert copied.sizes_bytes == (12_000, 0)
         assert "not pinned" in copied.text
     else:
         assert sorted(cudart.pinned.values()) == [4_000, 8_000]
         assert cudart.flags == {1}
-        assert copied.pinned_bytes == copied.size_bytes == 12_000
+        assert copied.sizes_bytes == (12_000, 12_000)
         assert "GB/s, pinned" in copied.text
     assert copied.state["w"].tolist() == state["w"].tolist()
     del copied
     copier.close()
     assert not cudart.pinned
+
+
+def test_the_log_says_how_fast_and_from_what_memory_a_state_was_copied() -> None:
+    """And what else blocked."""
+    weights = torch.zeros(50_000_000)
+    place = weights.untyped_storage().data_ptr()
+    copied = StateCopy({"w": weights, "same": [weights[:5]]}, True, {place}, 0.01, 0.025, 0.5)
+    assert copied.text == (
+        "0.20 GB copied in 0.025 s (8.0 GB/s, pinned), state_dict() 0.010 s, memory 0.500 s"
+    )
+    copied = StateCopy({"w": weights[:1].clone()}, False, set(), 0.0, 0.001, 0.0)
+    assert copied.text == "0.0 MB copied in 0.001 s (0.0 GB/s, not shared), state_dict() 0.000 s"
 
 
 def test_without_the_driver_nothing_is_pinned_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:

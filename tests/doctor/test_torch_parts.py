@@ -31,9 +31,7 @@ NOT_OF_TORCH = {
     "_Unpickler": "pickle",
     "_asdict": "named tuples",
     "_csv": "csv",
-    "_cython": "grpc",
     "_current_frames": "sys",
-    "_ft_state": "NVRx",
     "_getframe": "sys",
     "_make": "named tuples",
     "_monitor_candidates": "Lightning",
@@ -56,7 +54,8 @@ def names_used(tree: ast.Module, *, knows_torch: bool) -> set[str]:
             used.add(node.attr)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             is_path = re.fullmatch(r"torch(\.\w+)+", node.value) is not None
-            used |= set(node.value.split(".")) if is_path or knows_torch else set()
+            if is_path or knows_torch:
+                used |= set(node.value.split(".")) if is_path else {node.value}
         elif isinstance(node, ast.ImportFrom):
             used |= {alias.name for alias in node.names} | set((node.module or "").split("."))
     return used
