@@ -146,7 +146,7 @@ class StateCopier:
         return None
 
     def _staged(self, state: dict[str, Any]) -> dict[str, Any]:
-        on_gpu = torch.cuda.is_available()
+        on_gpu = torch.cuda.is_initialized()
         staged: dict[str, Any] = self._stager.stage(state, non_blocking=on_gpu)
         if on_gpu:
             torch.accelerator.synchronize()

@@ -1,7 +1,7 @@
 """Memory for copies of a state, made ready in a thread before the first save needs it.
 
 The pages of new shared memory cost seconds per GB when they are first touched, and to pin it more.
-So a thread of low priority touches and pins it while the training goes on, and stops at once when a
+So a thread touches and pins it while the training goes on, and stops at once when a
 save is due: what is not ready then is made by the save itself.
 """
 
@@ -49,12 +49,18 @@ class ReadyMemory:
         self._thread: threading.Thread | None = None
 
     def prepare(self, state: Any, stager: Any) -> None:
-        """Start the thread, unless it runs or the state is small. No ``state_dict()`` is called."""
+        """Start the thread, unless it runs or the state is small. Never raises, and calls no
+        ``state_dict()``."""
         if self._thread is not None and self._thread.is_alive():
             return
         self.is_wanted = False
-        if callable(state):  # only a save may call it
-            return
+        try:
+            if not callable(state):  # only a save may call it
+                self._start(state, stager)
+        except Exception as error:  # noqa: BLE001  objects of the user's
+            self._log(error)
+
+    def _start(self, state: Any, stager: Any) -> None:
         sources = {}
         for tensor in tensors_of(state):
             with contextlib.suppress(Exception):  # a subclass without a storage
@@ -64,7 +70,8 @@ class ReadyMemory:
         if sum(each.nbytes() for each in large) < WORTH_BYTES:
             return
         self._stop.clear()
-        device = torch.cuda.current_device() if self._may_pin else None
+        may_pin = self._may_pin and torch.cuda.is_initialized()
+        device = torch.cuda.current_device() if may_pin else None
         self._thread = threading.Thread(
             target=self._work, args=(large, stager, device),
             name="otel-straggler-checkpoint-memory", daemon=True,
@@ -88,25 +95,28 @@ class ReadyMemory:
         self.is_wanted = False
 
     def _work(self, sources: Iterable[Any], stager: Any, device: int | None) -> None:
-        with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         try:
             with contextlib.ExitStack() as on_device:
-                if device is not None:
+                if device is None:
+                    with contextlib.suppress(OSError):
+                        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+                else:  # pinning holds a lock of the driver, so it must not wait for a core
                     on_device.enter_context(torch.cuda.device(device))
-                    self._may_pin = self._may_pin and _allow_captures()
+                    self._may_pin = _allow_captures()
                 for source in sources:
-                    if self._stop.is_set():
-                        self.is_wanted = True
-                        return
-                    self._make_ready(source, stager)
+                    if not self._stop.is_set():
+                        self._make_ready(source, stager, may_pin=device is not None)
+            self.is_wanted = self._stop.is_set()
         except Exception as error:  # noqa: BLE001  a save makes its memory by itself
-            _LOG.info(
-                "checkpoints: memory for copies is not ready (%s); the first save blocks longer",
-                reason_of(error),
-            )
+            self._log(error)
 
-    def _make_ready(self, source: Any, stager: Any) -> None:
+    def _log(self, error: BaseException) -> None:
+        _LOG.info(
+            "checkpoints: memory for copies is not ready (%s); the first save blocks longer",
+            reason_of(error),
+        )
+
+    def _make_ready(self, source: Any, stager: Any, *, may_pin: bool) -> None:
         cache = stager._cached_storage_mapping  # noqa: SLF001  in torch_parts.py
         storage = cache.get(source)
         if storage is None:
@@ -117,7 +127,8 @@ class ReadyMemory:
                 size = min(left, _CHUNK_BYTES)
                 ctypes.memset(place, 0, size)
                 place, left = place + size, left - size
-        if self._may_pin and not self._stop.is_set() and storage.data_ptr() not in self.pinned:
+        may_pin = may_pin and self._may_pin and not self._stop.is_set()
+        if may_pin and storage.data_ptr() not in self.pinned:
             self._pin(storage)
 
     def _pin(self, storage: Any) -> None:

@@ -227,11 +227,11 @@ def test_what_a_save_has_interrupted_is_made_ready_after_it(
     begun, go_on = threading.Event(), threading.Event()
     make, made = copier._memory._make_ready, []
 
-    def slow(source: Any, stager: Any) -> None:
+    def slow(source: Any, stager: Any, **options: Any) -> None:
         begun.set()
         go_on.wait(30.0)
         made.append(source)
-        make(source, stager)
+        make(source, stager, **options)
 
     monkeypatch.setattr(copier._memory, "_make_ready", slow)
     copier.prepare(state)
@@ -259,6 +259,7 @@ def test_on_a_gpu_the_memory_is_pinned_in_the_thread(
     allowed: list[str] = []
     on_device: Any = lambda device: threading.Lock()  # noqa: E731  any context manager
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "device", on_device)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: cudart)
