@@ -28,7 +28,7 @@ def run_alone(folder: Path, steps: int, **env: str) -> str:
     command = [sys.executable, str(PROGRAM), str(folder), str(port), "0", str(steps)]
     done = subprocess.run(
         command, env={**os.environ, "WORLD": "1", **env}, capture_output=True, text=True,
-        timeout=120, check=True,
+        timeout=240, check=True,
     )  # fmt: skip
     return done.stderr
 
