@@ -35,7 +35,8 @@ from otel_straggler.simulate.runs import RunPlan, generate
 TABLE_STEPS = 5
 FIRST_SEED = 7_000
 LATEST_STEPS = 50
-WAYS = ("off", "events", "cupti", "mixed")
+SAMPLED = {"cupti, 1 in 10": 10, "cupti, 1 in 50": 50}
+WAYS = ("off", "events", "cupti", *SAMPLED, "mixed")
 Change = Callable[[StepTable], StepTable]
 
 
@@ -125,7 +126,9 @@ def _case(name: str, ranks: int, layout: str, noise: str, kind: str, size: float
 
 
 def _run(plan: RunPlan, way: str, seed: int, tally: Tally) -> None:
-    run = generate(replace(plan, gpu_timing="cupti" if way == "mixed" else way))
+    sample_every = SAMPLED.get(way, 1)
+    timing = "cupti" if way == "mixed" or sample_every > 1 else way
+    run = generate(replace(plan, gpu_timing=timing, gpu_sample_every=sample_every))
     change = _one_falls_back(plan.layout.ranks, seed) if way == "mixed" else _nothing
     method = Ours()
     episodes: list[Episode] = []
