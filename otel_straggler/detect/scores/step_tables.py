@@ -194,6 +194,8 @@ class _Cells:
         gpu = self.rows.gpu
         if gpu is None:
             return None
+        if (gpu.basis == gpu.basis[0]).all() and gpu.basis[0] in (EVENTS, CUPTI):
+            return self._of_one_clock(gpu).of_rows(np.s_[:, :, in_order])
         basis, times = self._timed(gpu)
         waited = self._sums((gpu.basis == COLLECTIVE).astype(np.float64))
         reports: Bools = np.any(waited > 0, axis=(0, 2))
@@ -209,6 +211,17 @@ class _Cells:
         own_s = np.where(basis != HOST, own_s, np.nan)
         own_s = np.where(basis == COLLECTIVE, np.maximum(self.seconds - nccl_s, 0.0), own_s)
         return GpuSeconds(basis, own_s, nccl_s).of_rows(np.s_[:, :, in_order])
+
+    def _of_one_clock(self, gpu: GpuTimes) -> GpuSeconds:
+        """As most ranks report: all rows by the same."""
+        basis = np.where(self.is_filled, gpu.basis[0], np.uint8(HOST))
+        own_s = np.where(self.is_filled, self._sums(np.nan_to_num(gpu.own_s())), np.nan)
+        nccl_s = (
+            self._sums(np.nan_to_num(gpu.nccl_s))
+            if gpu.basis[0] == CUPTI
+            else np.full(basis.shape, np.nan)
+        )
+        return GpuSeconds(basis, own_s, np.where(self.is_filled, nccl_s, np.nan))
 
     def _timed(self, gpu: GpuTimes) -> tuple[Bases, Floats]:
         """(T, R, S) basis of what the GPU timed, and all runs / those timed so; NaN where it timed

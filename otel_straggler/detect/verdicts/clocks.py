@@ -58,7 +58,7 @@ ENOUGH, TOO_FEW = 0.8, 0.6
 """A rank reports more than the host's time if it does so in this part of its steps, or no longer
 does."""
 CLEARLY = 1.5
-"""A group changes from kernels to events, or back, where it has so many times as many of these."""
+"""A group changes from kernels to events, or back, where so many times as many steps have these."""
 SOME = 0.25
 """A section goes by kernels, as its group does, if it has them in this part of its steps."""
 OF_USUAL = 0.5
@@ -149,6 +149,7 @@ class ClockSelector:
         self._nccl_s = np.zeros(0)
         self._waited_s = np.zeros(0)
         self._by_kernels: Bools = np.zeros(0, bool)
+        self._other: Bools = np.zeros((0, 0, 0), bool)
         self._meaning: Ints = np.zeros((0, 0), np.int64)
 
     @property
@@ -188,6 +189,7 @@ class ClockSelector:
             self._nccl_s += nccl_s.sum(axis=1)
             self._waited_s += waited_s.sum(axis=1)
         before, self.basis = self.basis, self._chosen(world)
+        self._other = self._by_other_clock(block, world)
         part = np.where(self.tells_waiting, 0.5, 1.0) * MIN_NCCL_PART
         has_kernels = (self.basis == CUPTI).any(axis=1)
         sees_kernels = has_kernels & (self._nccl_s > part * self._host_s.sum(axis=1))
@@ -209,10 +211,10 @@ class ClockSelector:
                 gpu = block.gpu.of_rows(np.s_[:, rows])
                 own_s = np.where(gpu.basis == code, gpu.own_s, np.nan)
                 seconds = np.where(by_row == code, own_s, seconds)
-        apart = self._other(block, world).any(axis=(1, 2))
+        apart = self._other.any(axis=(1, 2))
         return seconds[~apart] if apart.any() else seconds, groups
 
-    def _other(self, block: StepTable, world: World) -> Bools:
+    def _by_other_clock(self, block: StepTable, world: World) -> Bools:
         """(T, G, S) steps in which at most half of those in a group who ran a section have the
         clock that the group goes by."""
         result = np.zeros((len(block), *self.basis.shape), bool)
@@ -245,7 +247,7 @@ class ClockSelector:
             waited_s=_waited_of_step(block, by_row, waits),
             tells_waiting=self.tells_waiting[code],
             basis=self.basis,
-            other=self._other(block, world),
+            other=self._other,
             is_hidden=bool((of_group < listed).any()) or self._leaves_out(world),
         )
         return timed, self._means_something_else(of_group)
@@ -279,12 +281,10 @@ class ClockSelector:
         works &= self._gpu_s >= part * self._host_s
         waits = np.isin(kinds, ANY_KINDS) & self._waits_on_host(world)[:, None]
         of_group = {code: _summed(known, world.peers) for code, known in self._known.items()}
-        n_timed = np.sum([of_group[code] for code in TIMED_ON_GPU], axis=0)
-        is_most = (n_timed >= of_group[COLLECTIVE]) | ~waits
         by_host = np.full(self.basis.shape, COLLECTIVE, np.uint8)
         chosen = np.where(waits & self._is_reported(by_host, world), by_host, np.uint8(HOST))
         on_gpu = self._clock_of_gpu(of_group)
-        return np.where(works & is_most & self._is_reported(on_gpu, world), on_gpu, chosen)
+        return np.where(works & self._is_reported(on_gpu, world), on_gpu, chosen)
 
     def _clock_of_gpu(self, of_group: dict[int, Floats]) -> Bases:
         """(G, S) kernels or a kind of events, by how many steps of a group have each: its sections
@@ -316,11 +316,18 @@ class ClockSelector:
         return reported
 
     def _lacks(self, wanted: Bases, world: World) -> Bools:
-        """(R, S) ranks without this clock (G, S): with the host's time alone in too many steps, or
-        with another clock in most of the steps in which their group has this one."""
+        """(R, S) ranks without this clock (G, S): with the host's alone in too many steps, or with
+        another in most of the steps in which their group has this one. For waiting in collectives,
+        steps that the GPU timed are no lack where clearly more steps have that."""
         code, groups = world.peers.code, world.peers
-        known: Floats = np.sum(list(self._known.values()), axis=0)
-        its = np.select([wanted[code] == each for each in REPORTED], list(self._known.values()))
+        on_gpu, its = np.zeros(self._ran.shape), np.zeros(self._ran.shape)
+        for each, count in self._known.items():
+            if each != COLLECTIVE:
+                on_gpu += count
+            if (chosen := wanted == each).any():
+                its += count * chosen[code]
+        with_gpu = np.minimum(its + on_gpu, CLEARLY * its)
+        known = np.where((wanted == COLLECTIVE)[code], with_gpu, on_gpu)
         usual = _summed(its, groups) / np.maximum(_summed(self._ran, groups), MIN_RAN)
         part = np.where(self.basis[code] != HOST, TOO_FEW, ENOUGH)
         is_rare: Bools = its < OF_USUAL * np.minimum(usual, 1.0)[code] * self._ran

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.detect.verdicts.clocks import ClockSelector
 from otel_straggler.detect.verdicts.excess import excesses, late_seconds
 from otel_straggler.detect.verdicts.waits import WaitDetector
+from otel_straggler.model.kernels import times_of_counts
 from otel_straggler.model.observation import CUPTI, EVENTS, HOST, Section
 from otel_straggler.model.step_table import GpuSeconds, StepTable
 from otel_straggler.model.verdict import Verdict
+from otel_straggler.simulate.auxiliary_metrics import KernelReports
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
 
 from .gpu_worlds import timed, untold
@@ -191,14 +194,16 @@ FAULTS = {
 TIERS = ("events", "cupti", "cupti, 1 in 10")
 
 
-def story_of(fault: str, tier: str, **plan: Any) -> tuple[list[Verdict], list[Section]]:
+@lru_cache(maxsize=16)
+def story_of(fault: str, tier: str, *plan: tuple[str, Any]) -> tuple[list[Verdict], list[Section]]:
     """Changes of verdicts and scored sections of a run through the scorer, as a collector has."""
     timing, _, every = tier.partition(", 1 in ")
-    reported: dict[str, Any] = {"timing": "synchronised", "steps": 160, "spikes": 0.0, **plan}
-    missing = {} if timing == "off" else {"gpu_missing": 1.0, "gpu_sample_every": int(every or 1)}
+    changes: dict[str, Any] = {"timing": "synchronised", "steps": 160, "spikes": 0.0}
+    if timing != "off":
+        changes |= {"gpu_missing": 1.0, "gpu_sample_every": int(every or 1)}
     faults = (Fault.parse(fault),) if fault else ()
     made = RunPlan(
-        layout=Layout.parse("dp8"), faults=faults, gpu_timing=timing, **missing, **reported
+        layout=Layout.parse("dp8"), faults=faults, gpu_timing=timing, **{**changes, **dict(plan)}
     )
     scorer = Scorer(ScoreSettings())
     for rows in generate(made).batches():
@@ -213,11 +218,36 @@ def story_of(fault: str, tier: str, **plan: Any) -> tuple[list[Verdict], list[Se
 def test_a_tier_whose_times_are_all_missing_gives_the_verdicts_of_off(name: str, tier: str) -> None:
     """The same changes, with the same numbers, and every section is scored."""
     fault, plan = FAULTS[name]
-    changes, sections = story_of(fault, tier, **plan)
-    off, sections_of_off = story_of(fault, "off", **plan)
+    changes, sections = story_of(fault, tier, *plan.items())
+    off, sections_of_off = story_of(fault, "off", *plan.items())
     assert changes == off
     assert sections == sections_of_off
     assert bool(off) == (name != "healthy")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("missing", [0.1, 0.5, 0.95])
+def test_slow_data_loading_is_named_whatever_part_of_the_gpu_times_is_missing(
+    missing: float, tier: str
+) -> None:
+    """A little later at most: its own times are those of the host in any case."""
+    plan = {"report_collectives": True, "gpu_missing": missing}
+    changes, _ = story_of("data:0.4@rank5:step60", tier, *plan.items())
+    assert [(v.rank, v.section, v.state) for v in changes[-1:]] == [
+        (5, "data_loading", "confirmed")
+    ]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("missing", [0.7, 0.95])
+def test_waiting_in_collectives_is_taken_off_where_the_gpu_times_few_steps(
+    missing: float, tier: str
+) -> None:
+    """A rank that is slow in backward is named by what it does not wait, as without the tier."""
+    plan = {"report_collectives": True, "gpu_missing": missing, "noise": "AR"}
+    changes, _ = story_of("backward:1.4@rank3:step60", tier, *plan.items())
+    named = [v for v in changes if v.state == "confirmed"]
+    assert {(v.rank, v.section, v.evidence) for v in named} == {(3, "backward", "collective")}
 
 
 def test_times_that_cease_leave_the_hosts_in_their_place() -> None:
@@ -226,3 +256,32 @@ def test_times_that_cease_leave_the_hosts_in_their_place() -> None:
     whole = timed("dp8", fault, gpu_sample_every=10, steps=240)
     judge = run_verdicts([untold(t, range(8)) if t.steps[0] >= 60 else t for t in whole])
     assert [(v.rank, v.section) for v in active(judge).values()] == [(5, "data_loading")]
+
+
+def test_every_window_has_the_scores_of_the_newest_sample_and_their_age() -> None:
+    """Windows of 20 steps, kernels in steps 0, 50, 100 and 150: none without, and references
+    are those of samples, so that a GPU as fast as ever has met its best."""
+    made = RunPlan(
+        layout=Layout.parse("dp8"), steps=160, timing="asynchronous", gpu_timing="cupti",
+        gpu_sample_every=50, faults=(Fault.parse("compute:1.3@rank2:step0"),), spikes=0.0,
+        noise="AR", common_mode=0.0,
+    )  # fmt: skip
+    scorer, reports = Scorer(ScoreSettings(window_steps=20)), KernelReports()
+    for rows in generate(made).batches():
+        scorer.observe(rows, 0)
+        for step in np.unique(rows.step).tolist():
+            reports.add(rows.take(rows.step == step))
+            since_ns, until_ns, kernels = reports.drain()
+            for code, counts in kernels.items():
+                scorer.observe_kernels(
+                    times_of_counts(counts, rows.sources[code], since_ns, until_ns)
+                )
+    windows = scorer.close_all()
+    assert [window.first_step for window in windows] == list(range(0, 160, 20))
+    for window in windows:
+        np.testing.assert_allclose(window.gpu_relative[2], 1 / 1.3, atol=0.03)
+        assert window.gpu_individual.min() > 0.95
+    steps_s = [(window.end_ns - window.start_ns) / 20e9 for window in windows]
+    ages = [window.gpu_age_s / step_s for window, step_s in zip(windows, steps_s, strict=True)]
+    # Step 100 begins before the last rank has ended step 99.
+    assert ages == pytest.approx([19, 39, 9, 29, 0, 19, 39, 9], rel=0.05)
