@@ -98,7 +98,7 @@ def test_the_page_of_a_tier_without_any_times_is_that_of_off(
     start: Callable[..., Any], kit: Any, tier: str
 ) -> None:
     """All sections, scores and verdicts; it says besides how many times are missing, and why."""
-    live = start(scoring__window_steps=20, scoring__grace_s=0.2)
+    live = start(scoring__window_steps=20, scoring__grace_s=60.0)
     missing = N_STEPS * len(plan(tier).sections)
     send(live, plan("off"), "off", lambda _: {})
     send(
@@ -132,7 +132,7 @@ def test_the_page_has_gpu_scores_between_samples_and_says_how_old_they_are(
 ) -> None:
     """Kernels in one step of 50, windows of 20 steps: the last one has those of ten steps before
     its end; and the slow GPU is named by the events of all other steps."""
-    live = start(scoring__window_steps=20, scoring__grace_s=0.2)
+    live = start(scoring__window_steps=20, scoring__grace_s=60.0)
     tier = "cupti, 1 in 50"
     sampled = plan(
         tier, f"compute:1.3@rank{SLOW}:step0", gpu_missing=0.0, report_collectives=False,

@@ -232,8 +232,8 @@ class _Cells:
             self._sums(np.where(gpu.basis == code, runs, 0.0)) for code in (EVENTS, CUPTI)
         )
         n_timed = by_events + by_kernels
-        most = by_kernels.sum(axis=1) >= EVEN * n_timed.sum(axis=1)
-        is_kernels = (by_kernels > 0.0) & (most[:, None] | (by_events == 0.0))
+        by_step = by_kernels.sum(axis=1) >= EVEN * n_timed.sum(axis=1)
+        is_kernels = (by_kernels > 0.0) & (by_step[:, None] | (by_events == 0.0))
         n_used = np.where(is_kernels, by_kernels, by_events)
         n_runs = self.n_rows if given is None else self._sums(runs)
         basis = np.where(is_kernels, CUPTI, EVENTS).astype(np.uint8)
