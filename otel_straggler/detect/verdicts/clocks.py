@@ -51,8 +51,6 @@ ANY_KINDS: Final = (*LISTED_KINDS, "wait")
 """Collectives may wait in all sections of training."""
 REPORTED: Final = (COLLECTIVE, EVENTS, DDP, CUPTI)
 """Codes of ``GpuTimes.basis`` that ranks report."""
-BY_STREAM: Final = (EVENTS, DDP)
-"""Codes of times between events of a stream."""
 FADE = 0.75
 ENOUGH, TOO_FEW = 0.8, 0.6
 """A rank reports more than the host's time if it does so in this part of its steps, or no longer
@@ -222,11 +220,9 @@ class ClockSelector:
             return result
         by_row = self.basis[world.peers.code]
         ran = np.isfinite(block.seconds) & (by_row != HOST)
-        has_it = ran & (block.gpu.basis == by_row) if block.gpu is not None else ran & False
+        has_it = ran & (block.gpu is not None and block.gpu.basis == by_row)
         for t in np.flatnonzero((has_it != ran).any(axis=(1, 2))).tolist():
-            n_has, n_ran = (
-                _summed(of.astype(np.float64), world.peers) for of in (has_it[t], ran[t])
-            )
+            n_has, n_ran = (_summed(of[t].astype(float), world.peers) for of in (has_it, ran))
             result[t] = (n_ran > 0) & (2 * n_has <= n_ran)
         return result
 
@@ -280,24 +276,23 @@ class ClockSelector:
         works = np.isin(kinds, KINDS) & (self._gpu_s > 0.0)
         works &= self._gpu_s >= part * self._host_s
         waits = np.isin(kinds, ANY_KINDS) & self._waits_on_host(world)[:, None]
-        of_group = {code: _summed(known, world.peers) for code, known in self._known.items()}
         by_host = np.full(self.basis.shape, COLLECTIVE, np.uint8)
         chosen = np.where(waits & self._is_reported(by_host, world), by_host, np.uint8(HOST))
-        on_gpu = self._clock_of_gpu(of_group)
+        on_gpu = self._clock_of_gpu(world)
         return np.where(works & self._is_reported(on_gpu, world), on_gpu, chosen)
 
-    def _clock_of_gpu(self, of_group: dict[int, Floats]) -> Bases:
+    def _clock_of_gpu(self, world: World) -> Bases:
         """(G, S) kernels or a kind of events, by how many steps of a group have each: its sections
         are compared in the same steps. One that is hardly ever within such steps has events."""
-        by_kernels = of_group[CUPTI]
-        by_stream = np.sum([of_group[code] for code in BY_STREAM], axis=0)
+        codes, peers = (EVENTS, DDP, CUPTI), world.peers
+        events, ddp, by_kernels = (_summed(self._known[code], peers) for code in codes)
+        by_stream = events + ddp
         times = np.where(self._by_kernels, CLEARLY, 1.0 / CLEARLY)
         times[~self.basis.any(axis=1)] = 1.0
         self._by_kernels = times * by_kernels.sum(axis=1) >= by_stream.sum(axis=1)
         is_some = by_kernels >= SOME * (by_kernels + by_stream)
-        stream = np.where(of_group[DDP] >= of_group[EVENTS], DDP, EVENTS)
-        result = np.where(self._by_kernels[:, None] & is_some, CUPTI, stream)
-        return result.astype(np.uint8)
+        stream = np.where(ddp >= events, DDP, EVENTS)
+        return np.where(self._by_kernels[:, None] & is_some, CUPTI, stream).astype(np.uint8)
 
     def _waits_on_host(self, world: World) -> Bools:
         """(G,) groups in which the host's waiting in collectives is some of the time."""
