@@ -276,8 +276,9 @@ class ClockSelector:
         works = np.isin(kinds, KINDS) & (self._gpu_s > 0.0)
         works &= self._gpu_s >= part * self._host_s
         waits = np.isin(kinds, ANY_KINDS) & self._waits_on_host(world)[:, None]
-        by_host = np.full(self.basis.shape, COLLECTIVE, np.uint8)
-        chosen = np.where(waits & self._is_reported(by_host, world), by_host, np.uint8(HOST))
+        chosen = np.full(self.basis.shape, HOST, np.uint8)
+        if waits.any():
+            chosen[waits & self._is_reported(np.full_like(chosen, COLLECTIVE), world)] = COLLECTIVE
         on_gpu = self._clock_of_gpu(world)
         return np.where(works & self._is_reported(on_gpu, world), on_gpu, chosen)
 
@@ -307,8 +308,7 @@ class ClockSelector:
         ran = self._ran > MIN_RAN
         lacks = ran & self._lacks(wanted, world)
         n_ran, n_lacks = (_summed(of.astype(np.float64), groups) for of in (ran, lacks))
-        reported: Bools = (n_ran > 0) & (n_lacks <= np.floor(MAX_LEFT_OUT * n_ran))
-        return reported
+        return np.asarray((n_ran > 0) & (n_lacks <= np.floor(MAX_LEFT_OUT * n_ran)))
 
     def _lacks(self, wanted: Bases, world: World) -> Bools:
         """(R, S) ranks without this clock (G, S): with the host's alone in too many steps, or with
