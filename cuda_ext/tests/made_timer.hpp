@@ -55,6 +55,11 @@ class Timer final : public GpuTimer {
     is_fast_ = is_fast;
   }
 
+  void set_by_events() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_by_events_ = true;
+  }
+
   void lose(std::uint64_t events) {
     const std::lock_guard<std::mutex> lock(mutex_);
     losses_.lost += events;
@@ -82,7 +87,9 @@ class Timer final : public GpuTimer {
     const auto found = boundaries_.find(record.span);
     unreported_ += found == boundaries_.end() || found->second != 2 ? 1U : 0U;
     if (found != boundaries_.end()) boundaries_.erase(found);
-    record.gpu.state = state;
+    const bool is_by_events = is_by_events_ && state == GpuState::kTimed;
+    record.gpu.state = is_by_events ? GpuState::kTimedByEvents : state;
+    record.gpu.nccl_time_ns = is_by_events ? -1 : record.gpu.nccl_time_ns;
     record.gpu.kernel_count = 1;
     out.push_back(record);
   }
@@ -91,6 +98,7 @@ class Timer final : public GpuTimer {
   std::map<std::uint64_t, int> boundaries_;
   std::deque<Record> waiting_;
   bool is_fast_ = true;
+  bool is_by_events_ = false;
   int examined_ = 0;
   std::uint64_t unreported_ = 0;
   GpuLosses losses_;

@@ -285,6 +285,17 @@ TEST_CASE("a run without times of the GPU keeps what it waited; one with them ha
     timer.set_fast(true);
     CHECK(line.ready() == Outcomes{{1, kTimed}, {2, kWaited}, {3, kTimed}, {4, kTimed}});
   }
+  SUBCASE("keep the wait beside the time of events: the GPU had nothing to do meanwhile") {
+    timer.set_by_events();
+    line.put(waited(line.run(now_ns, 0), 30));
+    line.put(line.run(now_ns, 0));
+    std::vector<Record> records;
+    line.stage->drain_all(true, records);
+    REQUIRE(records.size() == 2);
+    CHECK(records[0].gpu.state == GpuState::kTimedByEvents);
+    CHECK(waited_ns_of(records[0].gpu) == 30);
+    CHECK(waited_ns_of(records[1].gpu) == 0);
+  }
   SUBCASE("that did not come in time") {
     timer.set_fast(false);
     line.put(line.run(now_ns, now_ns + 100));

@@ -17,7 +17,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler import native, semconv
 from otel_straggler.model.observation import (
-    COLLECTIVE,
+    CUPTI,
     NO_KERNEL,
     GpuTimes,
     ObservationBatch,
@@ -156,7 +156,7 @@ class SpanDecoder(Decoder[rules.DecodedSpans, SpanCases]):
             self._slot(attributes, key, _NO_NUMBER) if key in attributes else _ABSENT
             for key in rules.TIME_KEYS
         )
-        return (basis, busy, waited if basis == COLLECTIVE else nccl, kernel)
+        return (basis, busy, nccl if basis == CUPTI else waited, kernel)
 
     def _slot(self, attributes: rules.Attributes, key: str | None, other: int = -1) -> int:
         """The slot of a number in C++; ``other`` if it does not differ from span to span."""

@@ -15,6 +15,7 @@ from otel_straggler.model.observation import (
     BASIS_CODES,
     COLLECTIVE,
     CUPTI,
+    EVENTS,
     HOST,
     NO_STEP,
     ObservationBatch,
@@ -186,6 +187,9 @@ def gpu_numbers(attributes: dict[str, Value], length_ns: int) -> GpuNumbers:
     GpuNumbers(basis=2, busy_ns=900.0, nccl_ns=100.0, kernel_ns=nan, refused=0)
     >>> gpu_numbers({**attributes, "straggler.gpu.nccl_time_ns": -1}, 1_000).refused
     1
+    >>> attributes = {"straggler.time_basis": "events", "straggler.gpu.busy_time_ns": 900}
+    >>> gpu_numbers({**attributes, "straggler.collective.wait_time_ns": 200}, 1_000)
+    GpuNumbers(basis=1, busy_ns=900.0, nccl_ns=200.0, kernel_ns=nan, refused=0)
     >>> attributes = {"straggler.time_basis": "collective"}
     >>> gpu_numbers({**attributes, "straggler.collective.wait_time_ns": 200}, 1_000)
     GpuNumbers(basis=3, busy_ns=1000.0, nccl_ns=200.0, kernel_ns=nan, refused=0)
@@ -199,6 +203,10 @@ def gpu_numbers(attributes: dict[str, Value], length_ns: int) -> GpuNumbers:
     wanted = GPU_KEYS if basis == CUPTI else GPU_KEYS[:1]
     times = {key: _time(attributes[key], limit_ns) for key in wanted if key in attributes}
     busy, nccl, kernel = (times.get(key, _UNKNOWN) for key in GPU_KEYS)
+    if basis == EVENTS and semconv.COLLECTIVE_WAIT_TIME in attributes:
+        nccl = times[semconv.COLLECTIVE_WAIT_TIME] = _time(
+            attributes[semconv.COLLECTIVE_WAIT_TIME], length_ns
+        )
     refused = sum(map(math.isnan, times.values()))
     if math.isnan(busy) or (basis == CUPTI and math.isnan(nccl)):
         return _NO_GPU_NUMBERS._replace(refused=refused)

@@ -72,7 +72,8 @@ TIME_BASIS: Final = Attribute(
 )
 COLLECTIVE_WAIT_TIME: Final = Attribute(
     "straggler.collective.wait_time_ns",
-    "time of the run that its thread waited in collectives, ns; the rest is the rank's own",
+    "time of the run that its thread waited in collectives, ns; the rest is the rank's own; with "
+    "basis events, of the time between them",
 )
 GPU_KERNEL_TIME: Final = Attribute(
     "straggler.gpu.kernel_time_ns", "time of all kernels of the run together, ns"

@@ -263,10 +263,11 @@ class SpanEncoder {
 
   static std::uint32_t gpu_bits(const Record& run) {
     if (run.gpu.state == GpuState::kOff) return 0;
-    if (waited_ns_of(run.gpu) > 0) return kHasWaited;
+    const std::uint32_t waited = waited_ns_of(run.gpu) > 0 ? kHasWaited : 0U;
     const bool is_kernel_timed = run.gpu.state == GpuState::kTimed;
-    if (!is_kernel_timed && run.gpu.state != GpuState::kTimedByEvents) return 0;
-    return (is_kernel_timed ? kIsKernelTimed | bit(kKernelCountNumber) : kIsEventTimed) |
+    if (!is_kernel_timed && run.gpu.state != GpuState::kTimedByEvents) return waited;
+    if (!is_kernel_timed) return kIsEventTimed | bit(kBusyTimeNumber) | waited;
+    return kIsKernelTimed | bit(kKernelCountNumber) |
            (run.gpu.kernel_time_ns >= 0 ? bit(kKernelTimeNumber) : 0U) |
            (run.gpu.busy_time_ns >= 0 ? bit(kBusyTimeNumber) : 0U) |
            (run.gpu.nccl_time_ns >= 0 ? bit(kNcclTimeNumber) : 0U);

@@ -236,8 +236,13 @@ class GpuStage {
     const GpuState state = record.gpu.state;
     missing_ += state == GpuState::kMissing ? 1U : 0U;
     ready_.push_back(record);
-    if (waited_ns == 0 || state == GpuState::kTimed || state == GpuState::kTimedByEvents) return;
-    ready_.back().gpu = waited_slot(waited_ns, record.start_ns, record.end_ns);
+    if (waited_ns == 0 || state == GpuState::kTimed) return;
+    const GpuSlot waited = waited_slot(waited_ns, record.start_ns, record.end_ns);
+    if (state == GpuState::kTimedByEvents) {  // the GPU waited, too, with nothing to do
+      ready_.back().gpu.nccl_time_ns = waited_ns_of(waited) > 0 ? waited.nccl_time_ns : -1;
+    } else {
+      ready_.back().gpu = waited;
+    }
   }
 
   void hand_out(std::vector<Record>& out) {

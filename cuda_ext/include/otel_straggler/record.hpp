@@ -33,7 +33,8 @@ enum class GpuState : std::uint32_t {
   kTimed = 2,    // kernels were timed: all numbers hold, a time below 0 is not known
   kMissing = 3,  // the numbers came too late, or not at all
   // Only the stream was timed, by events around the run: busy_time_ns is the time between them.
-  // Kernels were not seen: their times are below 0, and kernel_count means nothing.
+  // Kernels were not seen: their times are below 0, and kernel_count means nothing. nccl_time_ns is
+  // what the thread waited in collectives by its own clock; below 0: nothing.
   kTimedByEvents = 4,
   // The GPU was not timed; nccl_time_ns is what the thread waited in collectives by its own clock.
   kWaited = 5,
@@ -57,9 +58,10 @@ inline GpuSlot waited_slot(std::int64_t waited_ns, std::int64_t start_ns, std::i
   return slot;
 }
 
-// What waited_slot() holds; 0 of any other slot.
+// What the thread waited in collectives by its own clock; 0 where that is not known.
 inline std::int64_t waited_ns_of(const GpuSlot& slot) {
-  return slot.state == GpuState::kWaited && slot.nccl_time_ns > 0 ? slot.nccl_time_ns : 0;
+  const bool is_of_host = slot.state == GpuState::kWaited || slot.state == GpuState::kTimedByEvents;
+  return is_of_host && slot.nccl_time_ns > 0 ? slot.nccl_time_ns : 0;
 }
 
 struct Record {

@@ -273,6 +273,8 @@ class Scanner {
       if (slot != kNotReportedSlot) seconds[i] = time_of(slot, max_ns);
     }
     const bool is_known = !std::isnan(seconds[0]) && (needed == 1 || !std::isnan(seconds[1]));
+    const bool has_waited = needed == 1 && shape.gpu_slots[1] != kNotReportedSlot;
+    if (has_waited) seconds[1] = time_of(shape.gpu_slots[1], length_ns);
     if (is_known) to_->gpu.put(to_->size(), shape.basis, seconds);
   }
 
