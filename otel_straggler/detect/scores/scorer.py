@@ -16,8 +16,8 @@ from otel_straggler.detect.scores.sources import split_by_route
 from otel_straggler.detect.scores.stream import Stream
 from otel_straggler.detect.scores.world import Shared, WorldScorer
 from otel_straggler.detect.verdicts.engine import VerdictEngine
-from otel_straggler.detect.verdicts.log import Notification
 from otel_straggler.detect.verdicts.losses import attributed
+from otel_straggler.detect.verdicts.notifications import Notification
 from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import NO_STEP, Ints, ObservationBatch
 from otel_straggler.model.rank import Source

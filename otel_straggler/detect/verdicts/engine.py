@@ -20,8 +20,9 @@ from otel_straggler.detect.verdicts.excess import (
     medians_by_step,
 )
 from otel_straggler.detect.verdicts.hidden import HiddenWork
-from otel_straggler.detect.verdicts.log import EvaluationTime, Notification, VerdictLog
+from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, Tracks
+from otel_straggler.detect.verdicts.notifications import Notification
 from otel_straggler.detect.verdicts.peer_engine import PeerVerdictEngine
 from otel_straggler.detect.verdicts.run_engine import RunVerdictEngine, evidence_of
 from otel_straggler.detect.verdicts.structure import Structure
