@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from otel_straggler.detect.verdicts.notifications import Notification, NotificationLog
 from otel_straggler.detect.verdicts.sentences import sentence
+from otel_straggler.detect.verdicts.sentences import subject as name_of
 from otel_straggler.model.decoding import read_as
 from otel_straggler.model.verdict import CALLED_SLOW, State, Verdict
 
@@ -137,6 +139,29 @@ class VerdictLog:
         elif subject.state == "ok":
             del self._subjects[draft.subject_id]
         return None
+
+    def rename(self, names: Mapping[str, str], now: EvaluationTime) -> list[Verdict]:
+        """Go on with subjects under other names, by the earlier ones. Returns changes: the earlier
+        name's verdict ends, and stands under the new name, of all that were not over."""
+        changes: list[Verdict] = []
+        for old, new in names.items():
+            if old not in self._subjects:
+                continue
+            self._subjects[new] = self._subjects.pop(old)
+            if old in self._costs:
+                self._costs[new] = self._costs.pop(old)
+            if self._subjects[new].state in WELL:
+                continue
+            verdict = self._changes[self._newest[old]]
+            self._notifications.rename((verdict.group, old), (verdict.group, new))
+            moved = replace(verdict, subject_id=new, at_step=now.step, at_ns=now.at_ns)
+            text = f"{name_of(verdict)} shares its GPU with another rank; this goes on as {new}."
+            ended = replace(moved, subject_id=old, state="recovered", pages=False, sentence=text)
+            changes += [
+                self._append(replace(ended, gpu_seconds_lost_per_hour=0.0)),
+                self._append(moved),
+            ]
+        return changes
 
     def _is_still_slow(self, verdict: Verdict) -> bool:
         """Whether the run has recovered from one cause while another stands."""

@@ -55,6 +55,11 @@ class NotificationLog:
         """In the order in which they began."""
         return tuple(self._newest)
 
+    def rename(self, old: tuple[str, str], new: tuple[str, str]) -> None:
+        """Go on under another group and subject."""
+        if old in self._open:
+            self._open[new] = self._open.pop(old)
+
     def record(self, verdict: Verdict, *, step: int | None, at_ns: int) -> bool:
         """Record the newest verdict of a subject; True if it begins to page."""
         subject = verdict.group, verdict.subject_id
