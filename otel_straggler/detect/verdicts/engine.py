@@ -47,7 +47,11 @@ USUAL_STEPS = 40
 
 
 class VerdictEngine:
-    """Evaluates one run and group over all its attempts. Pure; not thread-safe."""
+    """Evaluates one run and group over all its attempts. Pure; not thread-safe.
+
+    Attributes:
+        evaluated: how many blocks of steps were evaluated to the end.
+    """
 
     def __init__(self, settings: VerdictSettings | None = None) -> None:
         self._settings = settings or VerdictSettings()
@@ -62,6 +66,7 @@ class VerdictEngine:
         self._builder = SummaryBuilder()
         self._summary: WorldSummary | None = None
         self._basis: Evidence = "host"
+        self.evaluated = 0
         self._newest_step_s: Floats | None = None  # of a block that is not summed up yet
         self._ended_step_s: Floats | None = None  # of the newest steps of this world
         self._begin_world()
@@ -302,6 +307,7 @@ class VerdictEngine:
         changes += self._uneven.observe(excess, world, self._tracks.ranks, accused, counts, now)
         for waited_s in self._waits(block, excess.timed):
             self._builder.waits.add(world.rank_subjects, waited_s[counts], world.peers)
+        self.evaluated += 1
         return changes
 
     def _waits(self, block: StepTable, timed: ClockedBlock | None) -> Iterator[Floats]:
