@@ -90,6 +90,7 @@ INHIBITIONS: Final = (
     Inhibition("StragglerRankStraggling", ("StragglerRankStraggling",), _RANK, "milder"),
     Inhibition("StragglerHostSlow", ("StragglerHostSlow",), _NODE_OF_GROUP, "milder"),
     Inhibition("StragglerRunForgotten", ("StragglerRunHung",), _RUN),
+    Inhibition("StragglerScoringFailing", ("StragglerNoData",), _RUN),
     # Never over a hung run: that its collector is gone too is no comfort.
     Inhibition("StragglerCollectorDown", ("StragglerRunSilent", "StragglerNoData"), _COLLECTOR),
 )

@@ -63,6 +63,10 @@ def _clashing_runs(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
     return first.values()
 
 
+def _failing_runs(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
+    return (Instance(run) for run in fleet.runs if run.is_failing)
+
+
 def _drops(_: AlertSettings) -> str:
     """Totals that have grown, or are new since five minutes ago in a run that existed, or is
     younger."""
@@ -117,6 +121,21 @@ PLATFORM_RULES: Final = (
         description=Message(
             "Run {run_id}[, group {group},] sends heartbeats and makes progress, but has had no "
             "scores for a long time: a slow rank in it would go unnoticed."
+        ),
+    ),
+    AlertRule(
+        name="StragglerScoringFailing",
+        severity="warning",
+        domain="platform",
+        labels=OF_RUN,
+        expression=lambda _: f"{newest(OF_RUN, semconv.RUN_SCORING_FAILING)} > 0",
+        predicate=_failing_runs,
+        summary=Message("The collector fails to evaluate run {run_id}[ (job {job_name})]"),
+        description=Message(
+            "A mistake of collector {collector} makes the evaluation of run {run_id}"
+            "[, group {group},] fail: a slow rank in it may go unnoticed. Training and other runs "
+            "are not affected. It is tried again with the next steps. The page of the run says "
+            "since when it fails and why."
         ),
     ),
     AlertRule(

@@ -77,6 +77,7 @@ class RunStatus:
         clashes: ranks claimed by two live sessions, over all groups of the run.
         dropped: records lost by all ranks since this collector first saw them, by reason.
         hourly_goodput: of the last hour; NaN if unknown.
+        is_failing: its evaluation fails by a mistake of the collector, and the run goes on.
     """
 
     run_id: str
@@ -101,6 +102,7 @@ class RunStatus:
     clashes: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
     hourly_goodput: float = float("nan")
+    is_failing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

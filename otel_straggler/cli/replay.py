@@ -26,7 +26,11 @@ from otel_straggler.collector.history.postgres import is_postgres
 from otel_straggler.collector.history.reader import HistoryReader, RunEntry
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.detect.verdicts.log import Notification, NotificationLog, decided_anew
+from otel_straggler.detect.verdicts.notifications import (
+    Notification,
+    NotificationLog,
+    decided_anew,
+)
 from otel_straggler.errors import ConfigError
 from otel_straggler.model.causes import CAUSES, cause_text
 from otel_straggler.model.verdict import hours_text

@@ -24,6 +24,7 @@ from otel_straggler.collector.history.writer import HistoryWriter, new_summaries
 from otel_straggler.collector.ingest.intake import ByteBudget
 from otel_straggler.collector.runs.admission import AdmissionControl, Eviction
 from otel_straggler.collector.runs.clock import CollectorClock
+from otel_straggler.collector.runs.failures import RunGuard
 from otel_straggler.collector.runs.observer import (
     BatchCoalescer,
     Guarded,
@@ -35,7 +36,8 @@ from otel_straggler.collector.runs.observer import (
 from otel_straggler.collector.runs.plausibility import Plausibility
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import CollectorSettings, HistorySettings, MiB
-from otel_straggler.collector.views.publisher import Publisher, SeriesShares
+from otel_straggler.collector.views.metrics_text import SeriesShares
+from otel_straggler.collector.views.publisher import Publisher
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.detect.scores.scorer import Scorer
@@ -43,6 +45,7 @@ from otel_straggler.model.alert import Alert
 from otel_straggler.model.flight_records import FlightRecord
 from otel_straggler.model.operator_tables import OperatorTable
 from otel_straggler.model.scores import WindowScores
+from otel_straggler.model.step_table import StepTable
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.throttle import Throttle
@@ -111,9 +114,10 @@ class Worker:
         self._admission = AdmissionControl(scoring, store)
         self._plausibility = Plausibility(scoring, store)
         self._guarded = Guarded()
+        self._guard = RunGuard(store, lambda: self._clock.at_s(monotonic_ns()))
         # The scorer may hold as many as there are until the next view.
         scores = replace(scoring, max_runs=2 * scoring.max_runs)
-        scorer = self._scorer = Scorer(scores, settings.verdicts, store.learn)
+        scorer = self._scorer = Scorer(scores, settings.verdicts, self._learn, self._guard)
         self._observer = Observer(
             store,
             scorer,
@@ -127,7 +131,7 @@ class Worker:
             keep_windows=self._observe_windows,
         )
         self._publisher = Publisher(
-            settings, store, scorer, self._clock, self._decisions, self._maintenance, settings.mode,
+            settings, store, scorer, self._clock, self._decisions, self._maintenance, self._guard,
             series_shares,
         )  # fmt: skip
         self.commands = Commands(
@@ -236,7 +240,8 @@ class Worker:
         return self._thread.is_alive() and stalled_ns < _STALLED_S * 1e9
 
     def counts(self) -> WorkerCounts:
-        return self._observer.counts(unscored=self.given_up[1])
+        counts = self._observer.counts(unscored=self.given_up[1])
+        return replace(counts, failures=counts.failures + self._guard.count)
 
     # --- the worker's thread ----------------------------------------------------------------
 
@@ -300,10 +305,7 @@ class Worker:
         self._clock.follow_wall_clock()
         now_ns = self._monotonic_ns()
         self._ticked_at_ns = now_ns
-        self._observe_histograms(now_ns)
-        windows = [*self._scorer.close_due(now_ns), *self._windows_over_budget(now_ns)]
-        self._observe_windows(windows, now_ns)
-        self._is_dirty |= bool(windows)
+        self._guarded(lambda: self._close_windows(now_ns))
         self._guarded(
             lambda: self._history.tick(
                 self._scorer, self._store, self._new_summaries, self._clock.ahead_s, self._through
@@ -312,9 +314,19 @@ class Worker:
         pause_s = _TICK_S if self._is_dirty else _REFRESH_S
         is_due = now_ns - self._published_at_ns >= pause_s * 1e9
         if is_due and self._publishing.wait_s() == 0.0:
-            self._publish(now_ns)
+            self._guarded(lambda: self._publish(now_ns))
         if self._page_requests and self._paging.wait_s() == 0.0:
             self._render_page()
+
+    def _learn(self, table: StepTable) -> None:
+        self._store.learn(table)
+        self._guard.succeeded(table.sources[0].run_id, table.sources[0].group, "timeouts")
+
+    def _close_windows(self, now_ns: int) -> None:
+        self._observe_histograms(now_ns)
+        windows = [*self._scorer.close_due(now_ns), *self._windows_over_budget(now_ns)]
+        self._is_dirty |= bool(windows)
+        self._observe_windows(windows, now_ns)
 
     def _windows_over_budget(self, now_ns: int) -> list[WindowScores]:
         """Close the windows of the largest run early if memory is short."""
@@ -353,7 +365,9 @@ class Worker:
 
     def _observe_windows(self, windows: list[WindowScores], now_ns: int) -> None:
         for window in windows:
-            self._store.observe_window(window, self._clock.at_s(now_ns))
+            at_s, run_id, group = self._clock.at_s(now_ns), window.run_id, window.group
+            observe = partial(self._store.observe_window, window, at_s)
+            self._guard.attempt(run_id, group, "windows", observe)
             self._guarded(partial(self._store.extend_timeline, window))
         self._history.put_windows(windows)
         self._guarded(lambda: self._inform_sampler(windows))
@@ -370,7 +384,8 @@ class Worker:
         self._published_at_ns = now_ns
         costly_before_s = self._publisher.costly_s
         with self._publishing.spending_cpu():
-            self._observer.evict_due(now_ns, self._publisher.needs_somebody)
+            evict = partial(self._observer.evict_due, now_ns, self._publisher.needs_somebody)
+            self._guarded(evict)
             snapshot = self._publisher.evaluate(now_ns, self._alerts, is_last=is_last)
             problems = self._admission.problems(self._scorer.folded_names())
             problems += tuple(self._plausibility.problems.texts())
@@ -380,18 +395,20 @@ class Worker:
         if is_last:
             self._render_page()
         self._is_dirty = False
-        self._ask_hung(snapshot)
-        self._ask_stragglers(snapshot)
+        self._guarded(lambda: self._ask_hung(snapshot))
+        self._guarded(lambda: self._ask_stragglers(snapshot))
         if self._has_backfill_ended:
             self.is_backfilled.set()
 
     def _render_page(self) -> None:
         requests = [self._page_requests.popleft() for _ in range(len(self._page_requests))]
-        with self._paging.spending_cpu():
-            page = self._publisher.metrics_text(self.snapshot)
-        self.snapshot = self.commands.snapshot = replace(self.snapshot, page=page)
-        for request in requests:
-            request.set_result(None)
+        try:
+            with self._paging.spending_cpu():
+                page = self._publisher.metrics.text(self.snapshot)
+            self.snapshot = self.commands.snapshot = replace(self.snapshot, page=page)
+        finally:
+            for request in requests:
+                request.set_result(None)
 
     def _ask_hung(self, snapshot: Snapshot) -> None:
         """Ask ranks that are stuck for their stacks and flight records."""

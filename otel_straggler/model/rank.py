@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from otel_straggler.semconv import DEFAULT_ROLE
 
@@ -20,7 +22,7 @@ class Source:
         session_id: new in every process.
         world_size: ranks in the group, 0 if unknown.
         role: ranks are compared within a role.
-        device: GPU UUID; device_model: of that GPU.
+        device: GPU UUID, the same for all ranks that share the GPU; device_model: of that GPU.
         parallel: pairs of parallel dimension ("data", "tensor", ...) and rank in it.
     """
 
@@ -51,3 +53,26 @@ class Source:
     def key(self) -> str:
         """In reports: ``"3"``, or ``"critic/3"`` within a named group."""
         return f"{self.group}/{self.rank}" if self.group else str(self.rank)
+
+
+_UNIQUE: Final = ("GPU-", "MIG-")
+"""How UUIDs of NVIDIA's driver begin; any other name of a device counts within its node."""
+
+
+def sharing_a_gpu(devices: Sequence[str], nodes: Sequence[str]) -> list[list[int]]:
+    """Ranks of one world that compute on one GPU, as indexes, GPU by GPU; none where each has its
+    own. A GPU of which pods of several hosts have time slices is one; an instance of MIG with a
+    UUID of its own is a GPU of its own.
+
+    Args:
+        devices, nodes: of each rank; empty where unknown.
+
+    >>> sharing_a_gpu(["GPU-a", "GPU-b", "GPU-a", "", ""], ["n1", "n1", "n2", "n1", "n1"])
+    [[0, 2]]
+    """
+    by_device: dict[tuple[str, str], list[int]] = {}
+    for index, (device, node) in enumerate(zip(devices, nodes, strict=True)):
+        if device:
+            where = "" if device.startswith(_UNIQUE) else node
+            by_device.setdefault((device, where), []).append(index)
+    return [indexes for indexes in by_device.values() if len(indexes) > 1]

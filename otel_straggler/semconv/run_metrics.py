@@ -147,6 +147,11 @@ RUN_HANG_INFO = gauge(
     "sentence",
 )
 RUN_RANKS = gauge("straggler.run.ranks", "{rank}", "ranks of the run, by their state", "state")
+RUN_SCORING_FAILING = gauge(
+    "straggler.run.scoring_failing",
+    "{flag}",
+    "1 while the collector's evaluation of the run fails; its page says since when, and why",
+)
 RUN_PAGES = gauge("straggler.run.pages", "{flag}", "1 if alerts about the run may notify people")
 RUN_RECORDS_DROPPED = counter(
     "straggler.run.records.dropped", "{record}", "records its ranks lost, by reason", "reason"

@@ -145,6 +145,7 @@ def _run(random_: random.Random, run_id: str) -> RunStatus:
         slowdown=random_.choice([float("nan"), 1.1, 1.3]),
         clashes=random_.choice([0, 0, 2]),
         hourly_goodput=random_.choice([float("nan"), 0.5, 0.93]),
+        is_failing=random_.choice([False, False, True]),
     )
 
 
@@ -217,6 +218,7 @@ def _series(watched: FleetStatus, dropped: dict[str, dict[str, int]]) -> Any:
             yield one(semconv.RUN_STATE, float(state == run.state), **of_run, state=state)
         yield one(semconv.RUN_HUNG, float(run.is_hung), **of_run)
         yield one(semconv.RUN_PAGES, float(run.pages), **of_run)
+        yield one(semconv.RUN_SCORING_FAILING, float(run.is_failing), **of_run)
         yield one(semconv.RUN_INFO, 1.0, **of_run, team=run.team, attempt=0)
         yield one(semconv.RUN_IDENTITY_CLASHES, float(run.clashes), run_id=run.run_id)
         yield one(semconv.LAST_HEARTBEAT, f"0+{STEP_S}x{count}", **of_rank)

@@ -199,6 +199,7 @@ def resource_of(source: Source) -> dict[str, Any]:
         semconv.WORLD_SIZE: source.world_size,
         semconv.ROLE: source.role,
         semconv.LOCAL_RANK: "" if source.local_rank < 0 else source.local_rank,
+        semconv.GPU_UUID: source.device,
     }
     return {str(key): value for key, value in known.items() if value != ""}
 

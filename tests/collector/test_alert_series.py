@@ -352,7 +352,7 @@ def test_hostile_texts_reach_prometheus_whole() -> None:
     )
     page = alert_families(run, 'collector="c"').render().decode()
     samples = [s for family in text_string_to_metric_families(page) for s in family.samples]
-    assert len(samples) == 17
+    assert len(samples) == 18
     assert {s.labels["run_id"] for s in samples} == {awkward}
     (info,) = [s for s in samples if s.name == semconv.RUN_HANG_INFO.prometheus_name]
     assert (info.labels["sentence"], info.labels["why"]) == (awkward, "lost")

@@ -156,4 +156,4 @@ def test_a_text_of_kept_lines_is_the_one_that_is_made_anew() -> None:
         world.look()
         snapshot = world.worker.snapshot
         world.worker._store.runs["run"].shown._series.clear()
-        assert snapshot.page == world.worker._publisher.metrics_text(snapshot)
+        assert snapshot.page == world.worker._publisher.metrics.text(snapshot)

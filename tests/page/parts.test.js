@@ -86,6 +86,19 @@ test("hangs that are over are told, newest first", () => {
   assert.equal(earlierHangsTree({ now_s: 9000, hangs: [{}] }), null); // of an older collector
 });
 
+test("what makes the answer less certain is said once", () => {
+  const shown = (picture) => {
+    const trees = answerTree({ ...pictures.healthy, ...picture }, {});
+    return findTrees(trees, (each) => each.props["data-field"] === "note").map(textOf);
+  };
+  const shared = { kind: "shared_gpu", text: "Ranks 0 and 1 share a GPU.", since_s: null };
+  const failed = { kind: "scoring_failed", text: "Scoring has failed since 12:03.", since_s: 1000 };
+  assert.deepEqual(shown({ notes: [failed, shared] }), [failed.text, shared.text]);
+  const answer = { ...pictures.healthy.answer, sentence: `${failed.text} It is tried again.` };
+  assert.deepEqual(shown({ notes: [failed, shared], answer }), [shared.text]);
+  assert.deepEqual(shown({ notes: undefined }), []); // of an older collector
+});
+
 test("a run that was restarted says when and after what", () => {
   const shown = (launches) => {
     const picture = { ...pictures.healthy, now_s: 9000 };

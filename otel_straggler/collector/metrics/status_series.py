@@ -205,6 +205,7 @@ def alert_families(run: RunStatus, constant_labels: str) -> Families:
     described = labels(team=run.team, attempt=run.attempt)
     families.add(semconv.RUN_INFO, f"{described},{text}", 1)
     families.add(semconv.RUN_PAGES, text, int(run.pages))
+    families.add(semconv.RUN_SCORING_FAILING, text, int(run.is_failing))
     for reason, count in run.dropped.items():
         families.add(semconv.RUN_RECORDS_DROPPED, f"{label('reason', reason)},{text}", count)
     if run.ranks:

@@ -280,7 +280,7 @@ class Observer:
 
     def _observe_spans(self, waiting: BatchCoalescer) -> None:
         now_ns, batch = waiting.newest_ns, waiting.drain()
-        self._store.observe_spans(batch)
+        self._guarded(partial(self._store.observe_spans, batch))
         self._scorer.observe(batch, now_ns)
 
     def _observe_progress(self, spans: DecodedSpans, now_ns: int) -> None:

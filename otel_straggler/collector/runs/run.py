@@ -22,6 +22,7 @@ from otel_straggler.collector.runs.timeline import Timeline
 from otel_straggler.collector.views.run_shown import RunShown
 from otel_straggler.detect.hangs.detector import HangStatus, HungRun
 from otel_straggler.goodput.live import GoodputView
+from otel_straggler.model.failure import Failure, Stage
 from otel_straggler.model.verdict import RunVerdicts, hang_subject
 
 _BYTES_PER_POINT: Final = 2_000
@@ -86,6 +87,7 @@ class Run:
         first_window: smaller for a run that was scored earlier; infinite for one that never was.
         shown: caches of its last view.
         profiles: of its slow ranks, next to those of their peers.
+        failures: of its evaluation, by group and stage, until that succeeds again.
         is_full: no further ranks are taken: memory is short, and the run has more than its share.
     """
 
@@ -97,6 +99,7 @@ class Run:
     first_window: float = math.inf
     shown: RunShown = field(default_factory=RunShown)
     profiles: RunProfiles = field(default_factory=RunProfiles)
+    failures: dict[tuple[str, Stage], Failure] = field(default_factory=dict)
     is_full: bool = False
 
     @property

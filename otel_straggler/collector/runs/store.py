@@ -192,6 +192,14 @@ class RunStore:
         self.evict_world(run_id, group)
         self.world(run_id, group).claims = claims
 
+    def restart_hangs(self, run_id: str, group: str) -> None:
+        """Drop what hang detection has learned of a world."""
+        run = self.runs.get(run_id)
+        world = None if run is None else run.worlds.get(group)
+        if world is not None:
+            world.hangs = WorldHangs(self._hang_settings)
+            world.collectives.clear()
+
     def evict_world(self, run_id: str, group: str) -> None:
         run = self.runs.get(run_id)
         world = None if run is None else run.worlds.pop(group, None)

@@ -79,6 +79,7 @@ def _watched(
         clashes=len({(source.group, source.rank) for source in view.clashes}),
         dropped=status.dropped,
         hourly_goodput=_hourly_goodput(view, group),
+        is_failing=view.failure_of(group) is not None and (hang is None or hang.state not in ENDS),
     )
 
 

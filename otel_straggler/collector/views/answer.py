@@ -31,11 +31,13 @@ from otel_straggler.collector.views.answer_verdict import (
 )
 from otel_straggler.collector.views.first_failure import first_failure
 from otel_straggler.collector.views.heat import Heat, heat_of
+from otel_straggler.collector.views.notes import failure_text
 from otel_straggler.collector.views.numbers import duration, percent
 from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.collector.views.verdict_json import SUBJECTS, cost_of, standing
 from otel_straggler.collector.views.world_view import Awaited, RankHeartbeats, WorldView
 from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.model.failure import Failure
 from otel_straggler.model.hidden_waiting import HOW_TO_SEE, hidden_text
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict, WorldSummary, time_text
 
@@ -74,6 +76,9 @@ def answer_of(view: WorldView) -> Json:
         tone: Tone = "watch" if view.is_acknowledged else "bad"
         head = hang_headline(view, view.hang)
         return answer(view, tone, "hang", head, **hang_facts(view, view.hang))
+    if view.failure is not None:
+        before = answer_of(replace(view, failure=None))
+        return _failing(view, view.failure, before["headline"])
     if view.table is None and view.heartbeats is None:
         return _no_data(view)
     if view.silent_s is not None:
@@ -297,6 +302,15 @@ def _awaited(view: WorldView, awaited: Awaited, before: str) -> Json:
     text = f"{head}: the run has ended, is dead, or is cut off. {last}"
     advice = list(OTHER_ADVICE["unheard"])
     return answer(view, "watch", "waiting", head, sentence=text, advice=advice)
+
+
+def _failing(view: WorldView, failure: Failure, before: str) -> Json:
+    """Answer while the collector fails to evaluate the run; ``before`` is all that is known."""
+    text = f"{failure_text(failure)}. It is tried again with the next steps, and training is not"
+    text += f" affected. What is known so far: {lower(before)}."
+    advice = ["Read the traceback in the collector's log, and report it to otel-straggler."]
+    facts = {"sentence": text, "since_s": failure.since_s, "advice": advice}
+    return answer(view, "watch", "no_data", "Scoring has failed", **facts)
 
 
 def _silent(view: WorldView, silent_s: float, verdict: Verdict | None) -> Json:

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.hang_json import hang_json
 from otel_straggler.collector.views.heat import heat_json
+from otel_straggler.collector.views.notes import notes_json
 from otel_straggler.collector.views.numbers import number, rounded, seconds
 from otel_straggler.collector.views.profile_json import profiles_json
 from otel_straggler.collector.views.ranks import ShownRanks
@@ -93,6 +94,7 @@ def page_json(
         "next_look_s": next_look_s,
         "run": run_json(view),
         "answer": answer_of(view),
+        **({"notes": notes} if (notes := notes_json(view)) else {}),
         "verdicts": shown,
         "verdicts_left_out": left_out,
         "hangs": hangs,

@@ -1,55 +1,30 @@
-"""Builds a snapshot at each evaluation: one view of every run, and the text of /metrics."""
+"""Builds a snapshot at each evaluation: one view of every run. What fails for a run concerns it
+alone: the rest of its view is as new as ever, and the part that failed as it was before."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import count
-from typing import Final, TypeAlias
+from typing import Final
 
-from otel_straggler import semconv
-from otel_straggler.alerts.rule import FleetStatus
+from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
-from otel_straggler.collector.metrics.families import Families, constant_labels, labels
-from otel_straggler.collector.metrics.folding import Stragglers
-from otel_straggler.collector.metrics.passthrough_series import (
-    checkpoints_of_run,
-    passthrough_of_ranks,
-    passthrough_of_run,
-)
-from otel_straggler.collector.metrics.series_choice import KINDS, ShownLife, choose
-from otel_straggler.collector.metrics.series_shares import (
-    keep_within_share,
-    series_needed,
-    share_of_each,
-)
-from otel_straggler.collector.metrics.status_series import (
-    alert_families,
-    collector_families,
-    goodput_families,
-    in_trouble,
-    status_content,
-    status_families,
-)
-from otel_straggler.collector.metrics.verdict_series import (
-    RunLabels,
-    heat_families,
-    n_cells,
-    straggling_ranks,
-    verdict_families,
-)
 from otel_straggler.collector.runs.clock import CollectorClock
+from otel_straggler.collector.runs.failures import RunGuard
 from otel_straggler.collector.runs.liveness import WorldStatus
-from otel_straggler.collector.runs.run import Run
+from otel_straggler.collector.runs.run import Run, World
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.views.alert_input import newest_scores, watched_worlds
 from otel_straggler.collector.views.answer import answer_of, lone_processes
 from otel_straggler.collector.views.answer_type import lower
+from otel_straggler.collector.views.metrics_text import MetricsText, SeriesShares
 from otel_straggler.collector.views.run_view import RunView, WindowView
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.detect.hangs.detector import HangStatus
@@ -63,16 +38,22 @@ from otel_straggler.throttle import Throttle
 _log = logging.getLogger(__name__)
 _MAX_LOGGED: Final = 60
 
-_PART_OF_CELLS: Final = 0.25
-"""Part of a run's budget of series reserved for cells of workers: the matrix of a large run says
-more than the scores of some hundred healthy ranks."""
-
-
 COSTLY_S: Final = 0.1
 """Processor time from which on a view is costly: of some thousand ranks."""
 _COSTLY_SHARE: Final = 0.1
 """Maximum part of the time for costly views."""
-SeriesShares: TypeAlias = Callable[[Mapping[str, int], int], Mapping[str, int]]
+_ALWAYS: Final = (
+    "now_s",
+    "ahead_s",
+    "worlds",
+    "hangs",
+    "run_verdicts",
+    "alerts",
+    "maintenance",
+    "mode",
+    "takes_commands",
+)
+"""Fields of a view that are as new as ever if the others cannot be built."""
 
 
 class Publisher:
@@ -82,6 +63,7 @@ class Publisher:
         series_shares: the most series of each run, by what each would need and the share of all.
 
     Attributes:
+        metrics: the text of /metrics.
         costly_s: processor time of costly views so far.
     """
 
@@ -93,7 +75,7 @@ class Publisher:
         clock: CollectorClock,
         decisions: Decisions,
         maintenance: MaintenanceBook,
-        mode: Mode,
+        guard: RunGuard,
         series_shares: SeriesShares = dict.fromkeys,
     ) -> None:
         self._store = store
@@ -101,13 +83,12 @@ class Publisher:
         self._clock = clock
         self._decisions = decisions
         self._maintenance = maintenance
-        self._mode: Mode = mode
+        self._guard = guard
+        self._mode: Mode = settings.mode
         self._takes_commands = settings.commands.enabled
-        self._series_shares = series_shares
-        self._budget = settings.metrics.series_budget
         self._cluster = settings.metrics.cluster
         self._collector = ""
-        self._constant = constant_labels("")
+        self.metrics = MetricsText(settings.metrics, store, guard, series_shares)
         self._versions = count(1)
         self._listed: tuple[object, ...] = ()
         self._list_version = 0
@@ -116,7 +97,7 @@ class Publisher:
 
     def sign(self, collector_id: str) -> None:
         self._collector = collector_id
-        self._constant = constant_labels(collector_id, self._cluster)
+        self.metrics.sign(collector_id)
 
     # --- views -------------------------------------------------------------------------------
 
@@ -146,7 +127,7 @@ class Publisher:
             runs=tuple(
                 world
                 for run, view in zip(known, views, strict=True)
-                for world in watched_worlds(view, run.worlds, nodes)
+                for world in self._watched(run, view, nodes)
             ),
             under_maintenance=nodes,
         )
@@ -198,27 +179,54 @@ class Publisher:
         alerts: tuple[Alert, ...],
         maintenance: tuple[Maintenance, ...],
     ) -> RunView:
-        now_s, shown = self._clock.at_s(now_ns), run.shown
+        """Liveness and hangs, in any case as new as they are, and all else."""
+        shown = run.shown
+        before = shown.view or RunView(run_id=run.run_id)
+        always = self._always(run, self._clock.at_s(now_ns), before)
+        always = replace(always, alerts=alerts, maintenance=maintenance)
+        build = partial(self._whole_view, run, always, now_ns)
+        view = self._guard.attempt(run.run_id, "", "view", build)
+        if view is None:
+            shown.newest_scores, shown.windows = None, ()
+            fresh = {name: getattr(always, name) for name in _ALWAYS}
+            view = replace(before, **fresh, _worlds={})
+        view = replace(view, failures=tuple(run.failures.values()))
+        content = view.content()
+        if content != shown.content:
+            shown.content, shown.version = content, next(self._versions)
+        return replace(view, version=shown.version)
+
+    def _always(self, run: Run, now_s: float, before: RunView) -> RunView:
+        """What is shown of a run even if the rest of its view cannot be built."""
         worlds = {
             world.group: status
             for world in run.worlds.values()
             if (status := world.liveness.status) is not None
         }
         hangs = self._evaluate_hangs(run, worlds, now_s)  # first: a decision may be about a hang
-        if shown.newest_scores is None:
-            shown.newest_scores = newest_scores(run.scores)
-        windows = shown.window_views(run.scores.newest_windows(), WindowView)
-        run_verdicts = self._run_verdicts(run, worlds)
-        view = RunView(
+        evaluate = partial(self._run_verdicts, run, worlds)
+        run_verdicts = self._guard.attempt(run.run_id, "", "decisions", evaluate)
+        return RunView(
             run_id=run.run_id,
             now_s=now_s + self._clock.ahead_s,
             ahead_s=self._clock.ahead_s,
-            jobs=_jobs(worlds, windows),
             worlds=worlds,
             hangs=hangs,
+            run_verdicts=before.run_verdicts if run_verdicts is None else run_verdicts,
+            mode=self._mode,
+            takes_commands=self._takes_commands,
+        )
+
+    def _whole_view(self, run: Run, always: RunView, now_ns: int) -> RunView:
+        shown = run.shown
+        if shown.newest_scores is None:
+            shown.newest_scores = newest_scores(run.scores)
+        windows = shown.window_views(run.scores.newest_windows(), WindowView)
+        view = replace(
+            always,
+            jobs=_jobs(always.worlds, windows),
             windows=windows,
             scores=shown.newest_scores,
-            run_verdicts=run_verdicts,
             clashes=self._clashes(run, now_ns),
             late_rows=self._scorer.late_rows(run.run_id),
             columns={group: world.timeline.columns for group, world in run.worlds.items()},
@@ -227,10 +235,6 @@ class Publisher:
                 for world in run.worlds.values()
                 if world.checkpoints.last is not None
             },
-            alerts=alerts,
-            maintenance=maintenance,
-            mode=self._mode,
-            takes_commands=self._takes_commands,
             profiles=run.profiles.pairs,
             gpus={
                 group: usage
@@ -238,16 +242,31 @@ class Publisher:
                 if (usage := world.passthrough.gpus.usage()) is not None
             },
             goodputs=run.goodputs(
-                hangs, run_verdicts, now_s, self._clock.ahead_s, len(self._store.runs)
+                always.hangs,
+                always.run_verdicts,
+                self._clock.at_s(now_ns),
+                self._clock.ahead_s,
+                len(self._store.runs),
             ),
         )
-        content = view.content()
-        if content != shown.content:
-            shown.content, shown.version = content, next(self._versions)
+        view.content()  # fails here, if it does
         if view.clashes and not shown.has_logged_clash:
             shown.has_logged_clash = True
             self._log_clash(view)
-        return replace(view, version=shown.version)
+        return view
+
+    def _watched(self, run: Run, view: RunView, nodes: frozenset[str]) -> tuple[RunStatus, ...]:
+        """Input of the alerts of all groups; as it was before where it cannot be made."""
+
+        def watch() -> tuple[RunStatus, ...]:
+            return tuple(watched_worlds(view, run.worlds, nodes))
+
+        watched = self._guard.attempt(run.run_id, "", "alerts", watch)
+        if watched is not None:
+            run.shown.watched = watched
+            return watched
+        before = run.shown.watched or (RunStatus(run_id=run.run_id),)
+        return tuple(replace(each, is_failing=True) for each in before)
 
     def _log_clash(self, view: RunView) -> None:
         """Once for each run."""
@@ -270,9 +289,8 @@ class Publisher:
         ahead_s, given_up_at_s = self._clock.ahead_s, run.given_up_at_s
         hangs: dict[str, HangStatus] = {}
         for group, status in worlds.items():
-            world = run.worlds[group]
-            findings = world.collectives.findings(status, now_s, world.hangs.lost_after_s)
-            hang = world.hangs.evaluate(status, now_s, ahead_s, findings)
+            evaluate = partial(_evaluated, run.worlds[group], status, now_s, ahead_s)
+            hang = self._guard.attempt(run.run_id, group, "hangs", evaluate)
             if hang is not None and given_up_at_s is not None:
                 hang = _forgotten(hang, given_up_at_s + ahead_s)
             if hang is not None:
@@ -309,93 +327,12 @@ class Publisher:
         hung = run.hung()
         return bool(hung.keys() - self._decisions.silenced_hangs(run.run_id, hung))
 
-    # --- /metrics ----------------------------------------------------------------------------
 
-    def metrics_text(self, snapshot: Snapshot) -> bytes:
-        """Render /metrics of the newest snapshot, without runs that were evicted since."""
-        watched = snapshot.watched
-        page = collector_families(watched, snapshot.maintenance, self._constant)
-        alerting: dict[str, Families] = {}
-        for world in watched.runs:
-            families = alerting.setdefault(world.run_id, Families())
-            families.extend(alert_families(world, self._constant))
-        known = [view for run_id, view in snapshot.runs.items() if run_id in self._store.runs]
-        runs = [self._store.runs[view.run_id] for view in known]
-        needs = {run.run_id: _series_needed(run) for run in runs}
-        shares = self._series_shares(needs, share_of_each(tuple(needs.values()), self._budget))
-        for run, view in zip(runs, known, strict=True):
-            families = alerting.get(view.run_id, Families())
-            page.extend(self._families(run, view, families, shares[run.run_id]))
-        return page.render()
-
-    def _families(self, run: Run, view: RunView, alerting: Families, budget: int) -> Families:
-        """All series of a run: those that are never folded, then the rest within the budget."""
-        straggling = straggling_ranks(view.run_verdicts)
-        life = _shown_life(run, view, straggling, budget)
-        content = (status_content(view), life)
-        status = run.shown.series(
-            "status", content, lambda: status_families(view, self._constant, life)
-        )
-        families = Families()
-        families.extend(alerting)
-        families.extend(status)
-        named = RunLabels(run_id=view.run_id, jobs=view.jobs, constant=self._constant)
-        passthrough = {group: world.passthrough for group, world in run.worlds.items()}
-        families.extend(passthrough_of_run(passthrough, named, view.goodputs))
-        families.extend(goodput_families(view, self._constant))
-        families.extend(checkpoints_of_run(view.checkpoints, named))
-        cells = int(budget * _PART_OF_CELLS)
-        left = budget - len(families)
-        families.extend(self._run_verdicts_families(run, view, named, left, cells, life))
-        clashing = {(source.group, source.rank) for source in view.clashes}
-        text = f"{labels(run_id=view.run_id)},{self._constant}"
-        families.add(semconv.RUN_IDENTITY_CLASHES, text, len(clashing))
-        left = budget - len(families)
-        families.extend(passthrough_of_ranks(passthrough, view.worlds, named, left, straggling))
-        run.shown.series_needed = series_needed(families)
-        keep_within_share(families, budget, view.run_id, self._constant)
-        return families
-
-    def _run_verdicts_families(
-        self, run: Run, view: RunView, named: RunLabels, budget: int, cells: int, life: ShownLife
-    ) -> Families:
-        """Verdicts, then scores, then workers, each within the rest of the budget; a part of it is
-        reserved for workers."""
-        run_verdicts = view.run_verdicts
-
-        def make() -> Families:
-            families = verdict_families(run_verdicts, run.scores.sources(), named)
-            for_cells = min(n_cells(run_verdicts.worlds) + 1, cells)
-            left = budget - len(families) - for_cells
-            if not math.isinf(run.first_window):
-                families.extend(self._score_families(run, view, left, life))
-            left = max(budget - len(families), for_cells)
-            families.extend(heat_families(run_verdicts.worlds, named, left))
-            return families
-
-        jobs = tuple(view.jobs.items())
-        made_for = run_verdicts, jobs, budget, cells, life, view.ahead_s
-        return run.shown.series("verdicts", made_for, make)
-
-    def _score_families(self, run: Run, view: RunView, budget: int, life: ShownLife) -> Families:
-        shown = budget, straggling_ranks(view.run_verdicts), life, view.ahead_s
-
-        def make() -> Families:
-            return run.scores.families(self._constant, max(budget, 0), *shown[1:])
-
-        return run.shown.series("scores", shown, make)
-
-
-def _series_needed(run: Run) -> int:
-    """At least those of its ranks: a run may be new."""
-    statuses = (world.liveness.status for world in run.worlds.values())
-    ranks = sum(len(status.ranks) for status in statuses if status is not None)
-    return max(run.shown.series_needed, ranks * len(KINDS))
-
-
-def _shown_life(run: Run, view: RunView, straggling: Stragglers, budget: int) -> ShownLife:
-    alive = [(group, rank) for group, world in view.worlds.items() for rank in world.ranks]
-    return choose([*alive, *run.scores.ranks()], in_trouble(view, straggling), budget)
+def _evaluated(
+    world: World, status: WorldStatus, now_s: float, ahead_s: float
+) -> HangStatus | None:
+    findings = world.collectives.findings(status, now_s, world.hangs.lost_after_s)
+    return world.hangs.evaluate(status, now_s, ahead_s, findings)
 
 
 def _forgotten(hang: HangStatus, since_s: float) -> HangStatus:

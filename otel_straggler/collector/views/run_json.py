@@ -13,6 +13,7 @@ from otel_straggler.collector.views import gpu_times
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.answer_type import TONES, run_cost_per_hour
 from otel_straggler.collector.views.attempts import launches_json
+from otel_straggler.collector.views.notes import shared_gpus
 from otel_straggler.collector.views.numbers import number, own_step_s, seconds
 from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.goodput.report import goodput_json
@@ -113,8 +114,12 @@ def _slowest_own_s(table: RankTable | None) -> float | None:
 def _time_basis(view: WorldView) -> TimeBasis | None:
     if view.heartbeats is None and view.table is None:
         return None
-    tiers = ["off"] if view.heartbeats is None else view.heartbeats.gpu_tier
-    result = {_BASIS.get(tier, "host") for tier in tiers}
+    tiers: dict[int, str] = {}
+    if view.heartbeats is not None:
+        ranks = view.heartbeats.ranks.tolist()
+        tiers = dict(zip(ranks, view.heartbeats.gpu_tier, strict=True))
+    tiers |= {rank: "off" for ranks in shared_gpus(view) for rank in ranks}
+    result = {_BASIS.get(tier, "host") for tier in tiers.values()} or {"host"}
     if len(result) > 1:
         return "mixed"
     if view.has_verdicts and view.world is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from otel_straggler.alerts.rule import RunStatus
     from otel_straggler.collector.metrics.families import Families
     from otel_straggler.collector.views.run_view import NewestScores, RunView, WindowView
     from otel_straggler.model.scores import WindowScores
@@ -22,6 +23,7 @@ class RunShown:
         summarized: progress at the last summary for the history.
         series_needed: at the last publication, if nothing had been folded.
         newest_scores: input of the alerts; None after scores have changed.
+        watched: input of the alerts, of all groups.
     """
 
     view: RunView | None = None
@@ -34,7 +36,11 @@ class RunShown:
     series_needed: int = 0
     windows: tuple[WindowView, ...] = ()
     newest_scores: dict[str, NewestScores] | None = None
+    watched: tuple[RunStatus, ...] = ()
     _series: dict[str, tuple[object, Families]] = field(default_factory=dict)
+
+    def drop_series(self) -> None:
+        self._series.clear()
 
     def scores_have_changed(self) -> None:
         self.newest_scores = None

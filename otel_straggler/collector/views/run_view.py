@@ -23,6 +23,7 @@ from otel_straggler.detect.checkpoints import LastSave
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.goodput.live import GoodputView
 from otel_straggler.model.alert import Alert, Maintenance, Mode
+from otel_straggler.model.failure import Failure
 from otel_straggler.model.observation import NO_STEP, Floats, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import GpuUsage
@@ -84,6 +85,7 @@ class RunView:
         profiles: of slow ranks next to those of their peers, oldest first.
         gpus: what their sensors reported, of groups with sensors.
         goodputs: accounts of the groups of which a step or a phase is known.
+        failures: of its evaluation, since when.
     """
 
     run_id: str
@@ -107,6 +109,7 @@ class RunView:
     profiles: tuple[ProfilePair, ...] = ()
     gpus: Mapping[str, GpuUsage] = field(default_factory=dict)
     goodputs: Mapping[str, GoodputView] = field(default_factory=dict)
+    failures: tuple[Failure, ...] = ()
     _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -151,6 +154,7 @@ class RunView:
             len(self.run_verdicts.changes),
             self.run_verdicts.silenced,
             len(self.alerts),
+            self.failures,
         )
 
     def source_of(self, group: str, rank: int) -> Source | None:
@@ -176,6 +180,12 @@ class RunView:
 
     def is_acknowledged(self, group: str) -> bool:
         return hang_subject(group) in self.run_verdicts.silenced
+
+    def failure_of(self, group: str) -> Failure | None:
+        """What has failed for longest, by the wall clock; None if all works."""
+        failures = [each for each in self.failures if each.group in ("", group)]
+        first = min(failures, key=lambda each: each.since_s, default=None)
+        return None if first is None else replace(first, since_s=first.since_s + self.ahead_s)
 
     def world(self, group: str) -> WorldView:
         """The view of one world, built once. Cost: O(ranks)."""
@@ -221,6 +231,7 @@ class RunView:
             goodput=self.goodputs.get(group),
             clock_s=self._clock_s(ranks),
             gpus=self.gpus.get(group),
+            failure=self.failure_of(group),
         )
 
     def _shown_s(self, at_s: float | None) -> float | None:

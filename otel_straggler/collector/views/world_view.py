@@ -19,6 +19,7 @@ from otel_straggler.detect.hangs.episodes import Standstill, standstill
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.goodput.live import GoodputView
 from otel_straggler.model.alert import Maintenance, Mode
+from otel_straggler.model.failure import Failure
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import GpuUsage
@@ -161,6 +162,7 @@ class WorldView:
         clock_s: offset of the collector's clock from the foremost clock of the senders, to which
             times of windows and verdicts refer; 0 where small or unknown.
         gpus: what their sensors reported; None without sensors.
+        failure: what has failed for longest in evaluating it, and does so now.
     """
 
     run_id: str
@@ -191,6 +193,7 @@ class WorldView:
     awaited: Awaited | None = None
     clock_s: float = 0.0
     gpus: GpuUsage | None = None
+    failure: Failure | None = None
 
     @cached_property
     def world(self) -> WorldSummary | None:

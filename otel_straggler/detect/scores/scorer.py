@@ -5,19 +5,21 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
 
 from otel_straggler.detect.scores.kernel_store import by_interval
 from otel_straggler.detect.scores.settings import ScorerCounts, ScoreSettings, VerdictSettings
+from otel_straggler.detect.scores.shared import Shared
 from otel_straggler.detect.scores.sources import split_by_route
 from otel_straggler.detect.scores.stream import Stream
-from otel_straggler.detect.scores.world import Shared, WorldScorer
+from otel_straggler.detect.scores.world import WorldScorer
 from otel_straggler.detect.verdicts.engine import VerdictEngine
-from otel_straggler.detect.verdicts.log import Notification
 from otel_straggler.detect.verdicts.losses import attributed
+from otel_straggler.detect.verdicts.notifications import Notification
+from otel_straggler.model.failure import Guard
 from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import NO_STEP, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
@@ -34,15 +36,17 @@ gigabyte, and it is saved every ten seconds."""
 
 class Scorer:
     """Scores every run it is shown. Pure, not thread-safe; ``now_ns`` is any monotonic time.
-    ``on_table`` is called with every step table that is evaluated, in order."""
+    ``on_table`` is called with every step table that is evaluated, in order. With a ``guard`` an
+    error ends neither the evaluation of its run nor that of others."""
 
     def __init__(
         self,
         settings: ScoreSettings | None = None,
         verdicts: VerdictSettings | None = None,
         on_table: Callable[[StepTable], None] | None = None,
+        guard: Guard | None = None,
     ) -> None:
-        self._shared = Shared(settings, verdicts, on_table)
+        self._shared = Shared(settings, verdicts, on_table, guard)
         self._settings = self._shared.settings
         self._runs: dict[str, dict[str, WorldScorer]] = {}
         self._evicted: list[WindowScores] = []
@@ -56,9 +60,8 @@ class Scorer:
         find = self._finder(batch, now_ns)
         for stream, rows in split_by_route(batch, self._shared.routes, find):
             world, folded = self._world(rows.sources[0]), stream.folded_names[0]
-            world.count_late(stream.observe(rows, now_ns))
+            world.observe(stream, rows, now_ns)
             self.counts.names_folded += stream.folded_names[0] - folded
-            world.clashes.observe(rows, now_ns)
         runs = self.runs()
         if len(runs) > self._settings.max_runs:
             self._evicted += self.evict(min(runs, key=self._last_alive_ns))
@@ -66,7 +69,8 @@ class Scorer:
     def observe_kernels(self, times: KernelTimes) -> None:
         """Observe kernel histograms, for the windows they belong to."""
         for source, points in by_interval(times):
-            self._world(source).observe_kernels(source, points)
+            world = self._world(source)
+            world.attempt("rows", partial(world.observe_kernels, source, points))
         held = [kernels for world in self._worlds() for kernels in world.kernels.values()]
         while sum(kernels.nbytes for kernels in held) > self._settings.kernel_bytes:
             max(held, key=lambda kernels: kernels.nbytes).drop_older_half()
@@ -74,24 +78,22 @@ class Scorer:
     def mark_alive(self, source: Source, now_ns: int, *, has_ended: bool = False) -> None:
         """A heartbeat: the rank's open windows are not idle. A rank that was :meth:`finish`-ed goes
         on, unless it ``has_ended`` all the same: then the heartbeat was delivered late."""
-        stream = self._stream(source)
-        if stream is not None:
-            stream.mark_alive(source, now_ns, has_ended=has_ended)
+        world = self._runs.get(source.run_id, {}).get(source.group)
+        stream = None if world is None else world.stream_of(source)
+        if world is not None and stream is not None:
+            world.attempt("rows", partial(stream.mark_alive, source, now_ns, has_ended=has_ended))
 
     def finish(self, source: Source, now_ns: int, final_step: int | None = None) -> None:
         """The rank has ended: once the rows of its final step are there, and after ``idle_s``
         without them, it has passed every window of its stream."""
-        self._world(source).finish(source, now_ns, final_step)
-
-    def _stream(self, source: Source) -> Stream | None:
-        world = self._runs.get(source.run_id, {}).get(source.group)
-        return None if world is None else world.stream_of(source)
+        world = self._world(source)
+        world.attempt("rows", partial(world.finish, source, now_ns, final_step))
 
     def close_due(self, now_ns: int) -> list[WindowScores]:
         """Score windows that are due, and those of evicted runs; evaluate their steps."""
         closed, self._evicted = self._evicted, []
         for world in self._worlds():
-            closed += world.close_due(now_ns)
+            closed += world.attempt("rows", partial(world.close_due, now_ns)) or ()
         limit_ns = int(self._settings.evict_run_s * 1e9)
         for run_id in list(self._runs):
             if now_ns - self._last_alive_ns(run_id) >= limit_ns:
@@ -102,16 +104,16 @@ class Scorer:
         """End of input: score every open window and evaluate all remaining steps."""
         closed, self._evicted = self._evicted, []
         for world in self._worlds():
-            closed += world.close_all()
+            closed += world.attempt("rows", world.close_all) or ()
         return closed
 
     def verdicts(self, run_id: str) -> RunVerdicts:
         """Changes of state of a run in memory by time, and the newest summaries; losses of the
         newest verdicts add up to at most what their world loses."""
+        summaries = [world.summary() for world in self._runs.get(run_id, {}).values()]
+        worlds = tuple(each for each in summaries if each is not None)
         engines = self._engines(run_id)
         changes = heapq.merge(*(engine.changes for engine in engines), key=lambda v: v.at_ns)
-        summaries = (engine.summary() for engine in engines)
-        worlds = tuple(each for each in summaries if each is not None)
         return attributed(RunVerdicts(changes=tuple(changes), worlds=worlds))
 
     def notifications(self, run_id: str) -> list[Notification]:
@@ -139,10 +141,11 @@ class Scorer:
         """State for a restart: JSON types and NumPy arrays. ``references`` are of all runs,
         ``judges`` has an entry per run and group."""
         states = {
-            json.dumps((run_id, group)): world.engine.state()
+            json.dumps((run_id, group)): state
             for run_id, worlds in self._runs.items()
             for group, world in worlds.items()
             if world.engine is not None
+            and (state := world.attempt("verdicts", world.engine.state)) is not None
         }
         return {"references": self._shared.references.state(), "judges": states}
 
@@ -167,7 +170,10 @@ class Scorer:
         result, saved_bytes = {}, 0
         for key, world in sorted(opened.items(), key=lambda each: each[1].kernel_nbytes):
             saved_bytes += world.kernel_nbytes
-            result[key] = world.open_state(has_kernels=saved_bytes <= MAX_SAVED_KERNEL_BYTES)
+            has_kernels = saved_bytes <= MAX_SAVED_KERNEL_BYTES
+            state = world.attempt("rows", partial(world.open_state, has_kernels=has_kernels))
+            if state is not None:
+                result[key] = state
         return result
 
     def restore_open(self, state: Mapping[str, Any], now_ns: int) -> None:
@@ -231,7 +237,8 @@ class Scorer:
         def find(code: int) -> Stream | None:
             source = batch.sources[code]
             world = self._world(source)
-            route = world.route(source, int(first_steps()[code]), now_ns)
+            first_step = int(first_steps()[code])
+            route = world.attempt("rows", partial(world.route, source, first_step, now_ns))
             if route is None:
                 world.count_late(int((batch.source == code).sum()))
             return route
@@ -245,7 +252,7 @@ class Scorer:
         worlds = self._runs.setdefault(run_id, {})
         world = worlds.get(group)
         if world is None:
-            world = worlds[group] = WorldScorer(self._shared)
+            world = worlds[group] = WorldScorer(self._shared, run_id, group)
         return world
 
     def _worlds(self) -> Iterator[WorldScorer]:

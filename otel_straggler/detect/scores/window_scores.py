@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -189,7 +190,7 @@ class _Table:
         self.section_names = [s.name for s in rows.sections]
         roles: dict[str, int] = {}
         self.peers = np.array([roles.setdefault(s.role, len(roles)) for s in sources], np.int64)
-        self.devices = [device_key(s) for s in sources]
+        self.devices = device_keys(sources)
         self.is_kernel = rows.kernel != NO_KERNEL
         self.steps = _distinct_steps(rows.step)
 
@@ -278,7 +279,24 @@ def _distinct_steps(step: Ints) -> Ints:
     return distinct
 
 
-def device_key(source: Source) -> tuple[str, str, str, str, str | int]:
+DeviceKey: TypeAlias = tuple[str, str, str, str, str | int]
+
+
+def device_keys(sources: Sequence[Source]) -> list[DeviceKey]:
+    """Keys of own history, each another: of ranks on one GPU with the local rank, or with the rank
+    where that is the same or unknown."""
+    keys = [device_key(source) for source in sources]
+    for name in ("local_rank", "rank"):
+        counted = Counter(keys)
+        if len(counted) < len(keys):
+            keys = [
+                (*key[:4], f"{key[4]}#{getattr(source, name)}") if counted[key] > 1 else key
+                for source, key in zip(sources, keys, strict=True)
+            ]
+    return keys
+
+
+def device_key(source: Source) -> DeviceKey:
     """Key of own history: the device, which survives renumbering of ranks; or else the rank."""
     device: str | int = source.device or source.local_rank
     if not source.node or device == -1:

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from otel_straggler.detect.scores.kernel_store import KernelHistograms
 from otel_straggler.detect.scores.rank_progress import Ends, end_key
-from otel_straggler.detect.scores.references import ReferenceSet
-from otel_straggler.detect.scores.settings import ScorerCounts, ScoreSettings, VerdictSettings
-from otel_straggler.detect.scores.sources import ClashWatch, SourceCache
+from otel_straggler.detect.scores.shared import Shared
+from otel_straggler.detect.scores.sources import ClashWatch
 from otel_straggler.detect.scores.stream import Stream
 from otel_straggler.detect.scores.window_scores import ClosedBy, score_window
 from otel_straggler.detect.verdicts.engine import VerdictEngine
+from otel_straggler.model.failure import Stage
 from otel_straggler.model.kernels import KernelTimes
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTable, StepTimes
-from otel_straggler.model.verdict import Verdict
+from otel_straggler.model.verdict import Verdict, WorldSummary
 
+_Result = TypeVar("_Result")
 _SESSIONS_PER_RANK, _MANY_SESSIONS = 4, 1_000
 RETIRE_S = 60.0
 """A replaced attempt that is silent for so long is dropped."""
@@ -31,28 +32,6 @@ _MAX_EARLY_ENDS = 1 << 16
 """Ranks of a world whose end came before any of their rows."""
 MAX_INCARNATIONS = 64
 """Of an attempt; the oldest are dropped once their windows are closed."""
-_MAX_STEP_TIMES = 1_000
-"""Tables with times to be drained; the oldest are dropped."""
-
-
-class Shared:
-    """What the worlds of one :class:`.Scorer` share; ``routes`` has where rows of a source belong,
-    ``changes`` include subjects that began to page without one."""
-
-    def __init__(
-        self,
-        settings: ScoreSettings | None,
-        verdicts: VerdictSettings | None,
-        on_table: Callable[[StepTable], None] | None,
-    ) -> None:
-        self.settings = settings or ScoreSettings()
-        self.verdicts = verdicts or VerdictSettings()
-        self.on_table = on_table or (lambda _: None)
-        self.references = ReferenceSet.empty(self.settings.reference_half_life_s)
-        self.counts = ScorerCounts()
-        self.routes: SourceCache[Stream] = SourceCache()
-        self.changes: deque[Verdict] = deque(maxlen=self.verdicts.max_changes)
-        self.step_times: deque[StepTimes] = deque(maxlen=_MAX_STEP_TIMES)
 
 
 @dataclass(slots=True)
@@ -73,8 +52,10 @@ class WorldScorer:
         late: rows that came after their window was closed.
     """
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: Shared, run_id: str = "", group: str = "") -> None:
         self._shared = shared
+        self._run_id, self._group = run_id, group
+        self._failed_in_a_row = 0
         self._settings = shared.settings
         self._attempts: dict[int, _Attempt] = {}
         self._retired_attempt = -1
@@ -128,6 +109,15 @@ class WorldScorer:
         elif source.attempt > self._retired_attempt and len(self._early_ends) < _MAX_EARLY_ENDS:
             self._early_ends[end_key(source)] = now_ns, final_step
 
+    def observe(self, stream: Stream, rows: ObservationBatch, now_ns: int) -> None:
+        """Rows of sources that belong to one of its streams."""
+        late = self.attempt("rows", partial(stream.observe, rows, now_ns))
+        if late is None:
+            return
+        self.count_late(late)
+        self.clashes.observe(rows, now_ns)
+        self._succeed("rows")
+
     def count_late(self, rows: int) -> None:
         self._shared.counts.late += rows
         self.late += rows
@@ -149,11 +139,11 @@ class WorldScorer:
         if not self._attempts and self._idle_since_ns is None:
             self._idle_since_ns = now_ns
         newest = self._attempts[max(self._attempts)].streams[-1] if self._attempts else None
-        windows = [
-            self._score(rows, stream, cause)
+        windows = self._scored(
+            (rows, stream, cause)
             for stream in self._all_streams()
             for rows, cause in stream.close_due(now_ns, replaced=stream is not newest)
-        ]
+        )
         self._evaluate(self._due_tables(now_ns, newest))
         self._retire_attempts(now_ns)
         return windows
@@ -162,17 +152,16 @@ class WorldScorer:
         windows = self.close("end")
         for _, stream in self._by_attempt():
             self._evaluate(stream.close_all_tables())
-        if self.engine is not None:
-            self._add_changes(self.engine.finish())
+        engine = self.engine
+        if engine is not None:
+            self._try_verdicts(lambda: self._add_changes(engine.finish()))
         return windows
 
     def close(self, cause: ClosedBy = "idle") -> list[WindowScores]:
         """Score every open window, before the world is evicted."""
-        return [
-            self._score(rows, stream, cause)
-            for stream in self._all_streams()
-            for rows in stream.close_all()
-        ]
+        return self._scored(
+            (rows, stream, cause) for stream in self._all_streams() for rows in stream.close_all()
+        )
 
     def shed(self) -> list[WindowScores]:
         """Free memory: score and evaluate what is open, take no further section names, and begin
@@ -182,10 +171,13 @@ class WorldScorer:
             self._evaluate(stream.close_all_tables())
             stream.fold_new_names()
         if any(each.has_many_sessions for each in self._attempts.values()):
-            self._attempts.clear()
-            self._shared.routes.clear()
-            self.clashes = ClashWatch(self._settings.grace_s)
+            self._drop_rows()
         return windows
+
+    def _drop_rows(self) -> None:
+        self._attempts.clear()
+        self._shared.routes.clear()
+        self.clashes = ClashWatch(self._settings.grace_s)
 
     @property
     def nbytes(self) -> int:
@@ -266,7 +258,65 @@ class WorldScorer:
         """Streams with their attempts, oldest first."""
         return [(n, s) for n in sorted(self._attempts) for s in self._attempts[n].streams]
 
+    # --- what fails --------------------------------------------------------------------------
+
+    def attempt(self, stage: Stage, step: Callable[[], _Result]) -> _Result | None:
+        """What the step returns; None if it has failed, and there is a guard. Then the state that
+        it worked on is dropped: rows of open windows, or that of the evaluation of verdicts."""
+        guard = self._shared.guard
+        if guard is None:
+            return step()
+        try:
+            return step()
+        except Exception as error:  # noqa: BLE001 - the guard logs and counts it
+            guard.failed(self._run_id, self._group, stage, error)
+            if stage == "rows":
+                self._drop_rows()
+            elif stage in ("verdicts", "summary"):
+                self._begin_verdicts_again()
+            return None
+
+    def _succeed(self, stage: Stage) -> None:
+        if self._shared.guard is not None:
+            self._shared.guard.succeeded(self._run_id, self._group, stage)
+
+    def _begin_verdicts_again(self) -> None:
+        """After an error: once with the verdicts and the memory so far, then without these, too,
+        until an evaluation has succeeded."""
+        before, self.engine = self.engine, None
+        if before is not None and self._failed_in_a_row == 0:
+            try:
+                self._verdict_engine().restore(before.state())
+            except Exception:  # noqa: BLE001 - the error that led here was reported
+                self.engine = None
+        self._failed_in_a_row += 1
+
+    def summary(self) -> WorldSummary | None:
+        """Of the newest steps; None before the first."""
+        engine = self.engine
+        summary = None if engine is None else self.attempt("summary", engine.summary)
+        if summary is not None:
+            self._succeed("summary")
+        return summary
+
     # --- scores and verdicts -----------------------------------------------------------------
+
+    def _scored(
+        self, closed: Iterable[tuple[ObservationBatch, Stream, ClosedBy]]
+    ) -> list[WindowScores]:
+        """Of windows as they close; one that cannot be scored is left out."""
+        windows: list[WindowScores] = []
+
+        def score_all() -> bool:
+            for window in closed:
+                scores = self.attempt("scores", partial(self._score, *window))
+                if scores is not None:
+                    windows.append(scores)
+                    self._succeed("scores")
+            return True
+
+        self.attempt("rows", score_all)
+        return windows
 
     def _score(self, rows: ObservationBatch, stream: Stream, cause: ClosedBy) -> WindowScores:
         kernels = self.kernels.get(rows.sources[0].attempt)
@@ -302,6 +352,19 @@ class WorldScorer:
                 yield from stream.close_all_tables()
 
     def _evaluate(self, tables: Iterable[StepTable]) -> None:
+        """Verdicts of the tables; after an error those that follow are left out, too."""
+        self._try_verdicts(partial(self._evaluate_all, tables))
+
+    def _try_verdicts(self, step: Callable[[], None]) -> None:
+        """What does not evaluate anything, as in the first steps, proves nothing."""
+        before, evaluated = self.engine, 0 if self.engine is None else self.engine.evaluated
+        self.attempt("verdicts", step)
+        engine = self.engine
+        if engine is not None and engine.evaluated > (evaluated if engine is before else 0):
+            self._failed_in_a_row = 0
+            self._succeed("verdicts")
+
+    def _evaluate_all(self, tables: Iterable[StepTable]) -> None:
         """Steps of a replaced attempt are left out."""
         for table in tables:
             attempt = table.sources[0].attempt
@@ -309,7 +372,7 @@ class WorldScorer:
                 continue
             self._evaluated_attempt = attempt
             self._shared.step_times.append(StepTimes.of(table))
-            self._shared.on_table(table)
+            self.attempt("timeouts", partial(self._shared.on_table, table))
             self._add_changes(self._verdict_engine().observe(table))
 
     def _add_changes(self, changes: Iterable[Verdict]) -> None:

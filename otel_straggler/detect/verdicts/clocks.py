@@ -13,11 +13,15 @@ goes by the one that most of its steps have, in every section that has it in som
 Steps by the other one are apart: they say nothing of what needs that section, and are not missing.
 DDP's timers, which end before the waiting, are chosen rather than events. Without times of the GPU
 waiting in collectives is taken off; where neither is known well enough, the host's time stays.
+
+Ranks that share a GPU slow one another's kernels down: a time of one's is as much the work of the
+others, and three ranks with equal work but 1.25x on one were measured to differ by 4.04x (H200,
+time slices). So theirs are compared as if nothing were timed on the GPU.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -41,7 +45,7 @@ from otel_straggler.model.observation import (
     Floats,
     Ints,
 )
-from otel_straggler.model.step_table import StepTable
+from otel_straggler.model.step_table import GpuSeconds, StepTable
 from otel_straggler.model.verdict import Evidence
 from otel_straggler.semconv import LISTED_KINDS
 
@@ -350,6 +354,17 @@ class ClockSelector:
         self._host_s = _roomy(self._host_s, groups, sections)
         self._gpu_s = _roomy(self._gpu_s, groups, sections)
         self.basis = _roomy(self.basis, groups, sections)
+
+
+def without_shared_gpus(block: StepTable, shares_gpu: Bools) -> StepTable:
+    """The block without the GPU's times of ranks that share it, (R,): what remains is the host's
+    time, and waiting in collectives where that was measured."""
+    if block.gpu is None or not shares_gpu.any():
+        return block
+    left_out = np.isin(block.gpu.basis, TIMED_ON_GPU) & shares_gpu[:, None]
+    basis = np.where(left_out, np.uint8(HOST), block.gpu.basis)
+    times = (np.where(left_out, np.nan, of) for of in (block.gpu.own_s, block.gpu.nccl_s))
+    return replace(block, gpu=GpuSeconds(basis, *times) if basis.any() else None)
 
 
 def _chosen_seconds(block: StepTable, world: World, by_row: Bases) -> Floats:

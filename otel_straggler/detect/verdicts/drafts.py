@@ -19,8 +19,8 @@ from otel_straggler.detect.verdicts.candidates import (
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
 from otel_straggler.detect.verdicts.equal_work import extra_work, tokens_of_peers
 from otel_straggler.detect.verdicts.excess import Excesses
-from otel_straggler.detect.verdicts.log import would_page
 from otel_straggler.detect.verdicts.memory import StepNumbers
+from otel_straggler.detect.verdicts.notifications import would_page
 from otel_straggler.detect.verdicts.waits import LateArrivals
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Bools, Floats, Ints

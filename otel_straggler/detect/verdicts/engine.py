@@ -12,7 +12,11 @@ import numpy as np
 from otel_straggler.detect.scores.medians import median_of, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.detect.verdicts.blocks import TimedBlocks, WarmUp, pieces
-from otel_straggler.detect.verdicts.clocks import ClockedBlock, ClockSelector
+from otel_straggler.detect.verdicts.clocks import (
+    ClockedBlock,
+    ClockSelector,
+    without_shared_gpus,
+)
 from otel_straggler.detect.verdicts.excess import (
     Excesses,
     excesses,
@@ -21,8 +25,9 @@ from otel_straggler.detect.verdicts.excess import (
     medians_by_step,
 )
 from otel_straggler.detect.verdicts.hidden import HiddenWork
-from otel_straggler.detect.verdicts.log import EvaluationTime, Notification, VerdictLog
+from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, Tracks
+from otel_straggler.detect.verdicts.notifications import Notification
 from otel_straggler.detect.verdicts.peer_engine import PeerVerdictEngine
 from otel_straggler.detect.verdicts.run_engine import RunVerdictEngine, evidence_of
 from otel_straggler.detect.verdicts.structure import Structure
@@ -43,7 +48,11 @@ USUAL_STEPS = 40
 
 
 class VerdictEngine:
-    """Evaluates one run and group over all its attempts. Pure; not thread-safe."""
+    """Evaluates one run and group over all its attempts. Pure; not thread-safe.
+
+    Attributes:
+        evaluated: how many blocks of steps were evaluated to the end.
+    """
 
     def __init__(self, settings: VerdictSettings | None = None) -> None:
         self._settings = settings or VerdictSettings()
@@ -58,12 +67,13 @@ class VerdictEngine:
         self._builder = SummaryBuilder()
         self._summary: WorldSummary | None = None
         self._basis: Evidence = "host"
+        self.evaluated = 0
         self._newest_step_s: Floats | None = None  # of a block that is not summed up yet
         self._ended_step_s: Floats | None = None  # of the newest steps of this world
         self._begin_world()
 
     def _begin_world(self) -> None:
-        self._world = World()
+        self._world = World(self._memory.shared)
         self._waiting = WaitDetector()
         self._shared = SharedSections()
         self._hidden = HiddenWork()
@@ -132,19 +142,12 @@ class VerdictEngine:
         if self._warm_up.begins_again(table):
             self.summary()
             self._begin_world()
-        if self._world.update(table):
-            self._tracks = None
-            self._run.reset()
-            self._clocks.reset()
-            self._structure.reset()
-            self._uneven.reset()
-            self._ended_step_s = None
-            self._builder.waits.keep_only(self._world.rank_subjects)
-        block = self._world.align(table)
+        changes = self._begin_anew(table) if self._world.update(table) else []
+        block = without_shared_gpus(self._world.align(table), self._world.shares_gpu)
         excess = self._excesses(block)
         counts = self._counting_steps(excess)
         if self._warm_up.is_warming_up(table):
-            return []
+            return changes
         if self._tracks is None:
             self._tracks = Tracks.of(self._world, self._settings)
             self._memory.set_meaning(self._waiting)
@@ -157,12 +160,27 @@ class VerdictEngine:
         self._hidden.observe(block, excess, self._world, self._waiting)
         if not block.is_timed:
             self._tracks.numbers.add(block.steps)
-        changes = self._evaluate(block, excess, counts)
+        changes += self._evaluate(block, excess, counts)
         self._learn(block)
         self._builder.add(excess.step_s, self._world, self._structure.balance, self._log.costs())
         self._newest_step_s = self._with_steps_before(excess.step_s)
         self._basis = evidence_of(excess.timed)
         return changes
+
+    def _begin_anew(self, table: StepTable) -> list[Verdict]:
+        """Ranks or peers are others than before; changes of verdicts that go by another name."""
+        self._tracks = None
+        self._run.reset()
+        self._clocks.reset()
+        self._structure.reset()
+        self._uneven.reset()
+        self._ended_step_s = None
+        renamed = self._world.renamed
+        self._builder.waits.rename(renamed)
+        self._builder.waits.keep_only(self._world.rank_subjects)
+        step = None if table.is_timed else int(table.steps[-1])
+        at_ns = int(table.end_ns.max())
+        return self._log.rename(renamed, EvaluationTime(steps=0, step=step, at_ns=at_ns))
 
     def _observe_meetings(self, block: StepTable, timed: ClockedBlock | None) -> None:
         """By the host's clock, where its waiting is compared."""
@@ -301,6 +319,7 @@ class VerdictEngine:
         changes += self._uneven.observe(excess, world, self._tracks.ranks, accused, counts, now)
         for waited_s in self._waits(block, excess.timed):
             self._builder.waits.add(world.rank_subjects, waited_s[counts], world.peers)
+        self.evaluated += 1
         return changes
 
     def _waits(self, block: StepTable, timed: ClockedBlock | None) -> Iterator[Floats]:

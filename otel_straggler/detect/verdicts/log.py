@@ -1,14 +1,16 @@
-"""Subjects that were ever suspected: their states, the changes of state, and who was notified."""
+"""Subjects that were ever suspected: their states and the changes of state."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.verdicts.notifications import Notification, NotificationLog
 from otel_straggler.detect.verdicts.sentences import sentence
+from otel_straggler.detect.verdicts.sentences import subject as name_of
 from otel_straggler.model.decoding import read_as
 from otel_straggler.model.verdict import CALLED_SLOW, State, Verdict
 
@@ -137,6 +139,29 @@ class VerdictLog:
         elif subject.state == "ok":
             del self._subjects[draft.subject_id]
         return None
+
+    def rename(self, names: Mapping[str, str], now: EvaluationTime) -> list[Verdict]:
+        """Go on with subjects under other names, by the earlier ones. Returns changes: the earlier
+        name's verdict ends, and stands under the new name, of all that were not over."""
+        changes: list[Verdict] = []
+        for old, new in names.items():
+            if old not in self._subjects:
+                continue
+            self._subjects[new] = self._subjects.pop(old)
+            if old in self._costs:
+                self._costs[new] = self._costs.pop(old)
+            if self._subjects[new].state in WELL:
+                continue
+            verdict = self._changes[self._newest[old]]
+            self._notifications.rename((verdict.group, old), (verdict.group, new))
+            moved = replace(verdict, subject_id=new, at_step=now.step, at_ns=now.at_ns)
+            text = f"{name_of(verdict)} shares its GPU with another rank; this goes on as {new}."
+            ended = replace(moved, subject_id=old, state="recovered", pages=False, sentence=text)
+            changes += [
+                self._append(replace(ended, gpu_seconds_lost_per_hour=0.0)),
+                self._append(moved),
+            ]
+        return changes
 
     def _is_still_slow(self, verdict: Verdict) -> bool:
         """Whether the run has recovered from one cause while another stands."""
@@ -332,63 +357,3 @@ class SubjectState:
         is_calm = self.state == "flapping" and at_ns - last_ns >= FLAP_WITHIN_NS
         if self.state == "confirmed" or is_calm:
             self.state = "recovered"
-
-
-def would_page(verdict: Verdict, settings: VerdictSettings) -> bool:
-    """Whether this would page once confirmed: a localized rank or host among reported peers, with a
-    slowdown of ``page_slowdown`` and a loss of ``page_loss`` of the job's GPU time. NaN does not.
-    """
-    return (
-        verdict.scope in ("rank", "host")
-        and verdict.is_localised
-        and not verdict.is_inferred
-        and verdict.slowdown >= settings.page_slowdown
-        and verdict.loss_share >= settings.page_loss
-    )
-
-
-def decided_anew(verdict: Verdict, settings: VerdictSettings) -> Verdict:
-    """A recorded change of state under other paging settings. One from before the lost share was
-    kept (NaN) pages if it did then and reaches the slowdown."""
-    if math.isnan(verdict.loss_share):
-        pages = verdict.pages and verdict.slowdown >= settings.page_slowdown
-    else:
-        pages = verdict.state in CALLED_SLOW and would_page(verdict, settings)
-    return replace(verdict, pages=pages)
-
-
-@dataclass(slots=True, kw_only=True)
-class Notification:
-    """A verdict as it was when it began to page; ``ended_ns`` is None until recovery."""
-
-    verdict: Verdict
-    at_step: int | None
-    at_ns: int
-    ended_ns: int | None = None
-
-
-class NotificationLog:
-    """One per episode: from the evaluation at which a confirmed subject pages to recovery."""
-
-    def __init__(self, maximum: int) -> None:
-        self._newest: deque[Notification] = deque(maxlen=maximum)
-        self._open: dict[tuple[str, str], Notification] = {}
-
-    @property
-    def notifications(self) -> tuple[Notification, ...]:
-        """In the order in which they began."""
-        return tuple(self._newest)
-
-    def record(self, verdict: Verdict, *, step: int | None, at_ns: int) -> bool:
-        """Record the newest verdict of a subject; True if it begins to page."""
-        subject = verdict.group, verdict.subject_id
-        if verdict.state not in CALLED_SLOW:
-            ended = self._open.pop(subject, None)
-            if ended is not None:
-                ended.ended_ns = at_ns
-        elif verdict.pages and subject not in self._open:
-            new = Notification(verdict=verdict, at_step=step, at_ns=at_ns)
-            self._open[subject] = new
-            self._newest.append(new)
-            return True
-        return False

@@ -28,10 +28,15 @@ RUN_QUANTITIES = ("local", "wait", "step")
 
 
 class Memory:
-    """Histories by names that survive renumbering. State: 32 bytes per device and quantity."""
+    """Histories by names that survive renumbering. State: 32 bytes per device and quantity.
+
+    Attributes:
+        shared: names that several ranks had at once, see :func:`.rank_subjects`.
+    """
 
     def __init__(self) -> None:
         self.work = WorkNormaliser()
+        self.shared: set[str] = set()
         self._subjects = OwnHistory(max_subjects=MAX_SUBJECTS)
         self._groups = OwnHistory()
         self._steps_before = 0
@@ -128,6 +133,7 @@ class Memory:
             "groups": self._groups.state(),
             "work": self.work.state(),
             "cusum": cusum,
+            "shared": sorted(self.shared),
             "steps": self._steps_before + (tracks.ranks.steps if tracks is not None else 0),
         }
 
@@ -139,6 +145,7 @@ class Memory:
         if "work" in state:
             self.work.restore(state["work"])
         self._cusum = state.get("cusum") or None
+        self.shared.update(str(name) for name in state.get("shared", ()))
         self._steps_before = int(state.get("steps", 0))
 
     def _quantities(self, world: World) -> list[str]:

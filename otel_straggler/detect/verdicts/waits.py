@@ -16,7 +16,7 @@ import itertools
 import math
 import operator
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -175,6 +175,11 @@ class WaitLedger:
         for totals, values in ((self.caused_s, caused), (self.suffered_s, suffered)):
             before = map(totals.get, subjects, itertools.repeat(0.0))
             totals.update(zip(subjects, map(operator.add, before, values.tolist()), strict=False))
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Go on with subjects under other names, by the earlier ones."""
+        for totals in (self.caused_s, self.suffered_s):
+            totals.update({new: totals.pop(old) for old, new in names.items() if old in totals})
 
     def keep_only(self, subjects: list[str]) -> None:
         """Drop devices that are no longer in the run."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from otel_straggler.detect.scores.medians import Groups, median_of_rows
 from otel_straggler.model.causes import Cause
 from otel_straggler.model.observation import HOST, Bools, Floats, Ints, Section
-from otel_straggler.model.rank import Source
+from otel_straggler.model.rank import Source, sharing_a_gpu
 from otel_straggler.model.step_table import GpuSeconds, StepTable
 from otel_straggler.model.verdict import Verdict
 from otel_straggler.semconv import DEFAULT_ROLE
@@ -32,9 +33,12 @@ class World:
         doubtful_host: a host that was slow from the start without reported roles; -1 if none.
         is_reported: some rank reported its role or place.
         expected: ranks of the run.
+        shares_gpu: (R,) ranks on whose GPU another one computes.
+        renamed: subjects that the last update gave another name, by the earlier one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shared: set[str] | None = None) -> None:
+        """``shared``: names that were too many ranks', as :func:`rank_subjects` has them."""
         self.sources: list[Source] = []
         self.sections: list[Section] = []
         self.peers = Groups.of([])
@@ -49,6 +53,9 @@ class World:
         self.host_subjects: list[str] = []
         self.row_of_rank: dict[str, int] = {}
         self.row_of_host: dict[str, int] = {}
+        self.shares_gpu: Bools = np.zeros(0, bool)
+        self.renamed: dict[str, str] = {}
+        self._shared = set() if shared is None else shared
         self._row: dict[int, int] = {}
         self._column: dict[str, int] = {}
         self._seen: tuple[Source, ...] = ()
@@ -60,6 +67,7 @@ class World:
 
     def update(self, table: StepTable) -> bool:
         """Add the names of a table. True if ranks or peers have changed, and with them the rows."""
+        self.renamed = {}
         self.expected = table.world_size or self.expected
         for section in table.sections:
             if section.name not in self._column:
@@ -122,6 +130,7 @@ class World:
 
     def _add_sources(self, sources: tuple[Source, ...]) -> bool:
         changed = False
+        before = dict(zip(self.rank_subjects, map(rank_subject, self.sources), strict=True))
         for source in sources:
             row = self._row.setdefault(source.rank, len(self.sources))
             if row == len(self.sources):
@@ -139,12 +148,26 @@ class World:
             self.doubtful_host = -1
             nodes = [source.node or f"rank {source.rank}" for source in self.sources]
             self.hosts = Groups.of(nodes)
-            group = self.sources[0].group
-            self.rank_subjects = [rank_subject(source) for source in self.sources]
-            self.host_subjects = [host_subject(group, str(node)) for node in self.hosts.keys]
-            self.row_of_rank = {name: row for row, name in enumerate(self.rank_subjects)}
-            self.row_of_host = {name: row for row, name in enumerate(self.host_subjects)}
+            self._name_subjects()
+            self.renamed = {
+                old: new
+                for (old, device), source, new in zip(
+                    before.items(), self.sources, self.rank_subjects, strict=False
+                )
+                if old != new and device == rank_subject(source)
+            }
         return changed
+
+    def _name_subjects(self) -> None:
+        group = self.sources[0].group
+        self.rank_subjects = rank_subjects(self.sources, self._shared)
+        self.host_subjects = [host_subject(group, str(node)) for node in self.hosts.keys]
+        self.row_of_rank = {name: row for row, name in enumerate(self.rank_subjects)}
+        self.row_of_host = {name: row for row, name in enumerate(self.host_subjects)}
+        self.shares_gpu = np.zeros(self.n_ranks, bool)
+        devices = [source.device for source in self.sources]
+        for rows in sharing_a_gpu(devices, [source.node for source in self.sources]):
+            self.shares_gpu[rows] = True
 
     def _is_in_order(self, columns: Ints) -> bool:
         return (
@@ -274,8 +297,39 @@ def _without_small(label: Ints, log_seconds: Floats) -> Groups:
     return Groups.of([(names[code], ()) for code in label.tolist()])
 
 
+def rank_subjects(sources: Sequence[Source], shared: set[str]) -> list[str]:
+    """Subject ids of the ranks of a world, each another: :func:`rank_subject`, with the local rank
+    where several ranks have the same GPU. Where that does not tell them apart either, as with two
+    launchers on a node, or is unknown, it is the rank number.
+
+    Args:
+        shared: names that several ranks have had so far; theirs are added. A rank keeps the name
+            that it got so, also while it is the only one on its GPU: those of a restart report one
+            after the other.
+
+    >>> two = [Source(run_id="r", rank=n, node="n1", local_rank=n, device="GPU-1") for n in (0, 1)]
+    >>> rank_subjects(two, set()), rank_subjects(two[:1], set())
+    (['rank/n1/GPU-1#0', 'rank/n1/GPU-1#1'], ['rank/n1/GPU-1'])
+    """
+    names = [rank_subject(source) for source in sources]
+    for by_rank in (False, True):
+        shared.update(name for name, ranks in Counter(names).items() if ranks > 1)
+        names = [
+            _own_subject(source, name, by_rank=by_rank) if name in shared else name
+            for source, name in zip(sources, names, strict=True)
+        ]
+    return names
+
+
+def _own_subject(source: Source, name: str, *, by_rank: bool) -> str:
+    if by_rank or not source.device or source.local_rank < 0:
+        return _in_group(source.group, f"rank/{source.rank}")
+    return f"{name}#{source.local_rank}"
+
+
 def rank_subject(source: Source) -> str:
-    """The device rather than the rank number, which an elastic restart may reassign."""
+    """The device rather than the rank number, which an elastic restart may reassign. Several ranks
+    may have the same: :func:`rank_subjects`."""
     device = source.device or (str(source.local_rank) if source.local_rank >= 0 else "")
     name = f"{source.node}/{device}" if source.node and device else f"{source.rank}"
     return _in_group(source.group, f"rank/{name}")

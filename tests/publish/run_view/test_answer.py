@@ -13,9 +13,11 @@ import pytest
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.answer_type import TONES
 from otel_straggler.collector.views.page_json import ResponseMeta, page_json
-from otel_straggler.collector.views.run_json import state_of
+from otel_straggler.collector.views.run_json import run_json, state_of
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.causes import cause_text
+from otel_straggler.model.failure import Failure
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import RunVerdicts, hang_subject
@@ -501,3 +503,63 @@ def test_who_was_called_slow_before_a_restart_is_told_to_have_been() -> None:
     assert result["headline"] == "Rank 5 on node-0 was slow in forward before the restart"
     assert "since then too few steps have been compared" in result["sentence"]
     assert "took 1.30x" in result["sentence"]
+
+
+# --- notes ---------------------------------------------------------------------------------------
+
+FAILURE = Failure(
+    stage="verdicts",
+    since_s=made.NOW_S - 90.0,
+    count=3,
+    error="IndexError: index 2 is out of bounds",
+    where="detect/verdicts/peer_engine.py:146 (_were_named)",
+)
+FAILED = (
+    "Scoring has failed since 2026-09-21 14:11:50 UTC, 3 times: IndexError: index 2 is out of "
+    "bounds in detect/verdicts/peer_engine.py:146 (_were_named)."
+)
+
+
+def notes(view: WorldView) -> list[tuple[str, str]]:
+    """As the page has them."""
+    page = page_json(view, ResponseMeta(version="1"))
+    return [(note["kind"], note["text"]) for note in page.get("notes", ())]
+
+
+def test_a_run_that_cannot_be_evaluated_says_since_when_and_what_is_known() -> None:
+    """It is no all-clear; a hang and an end are still told first, with the failure as a note."""
+    view = replace(made.seen(), failure=FAILURE)
+    result = answer_of(view)
+    assert (result["headline"], result["tone"]) == ("Scoring has failed", "watch")
+    assert result["since_s"] == FAILURE.since_s
+    assert result["sentence"].startswith(FAILED)
+    assert result["sentence"].endswith("What is known so far: all 8 ranks are alike.")
+    assert notes(view) == [("scoring_failed", FAILED)]
+    hung = replace(view, hang=made.result_of(state="stuck", kind="never_joined", culprits=[3]))
+    assert answer_of(hung)["kind"] == "hang"
+    assert notes(hung) == [("scoring_failed", FAILED)]
+    assert notes(made.seen()) == []
+
+
+@pytest.mark.parametrize(
+    ("per_gpu", "text"),
+    [
+        (8, "Ranks 0 to 7 share a GPU. "),
+        (2, "8 ranks share 4 GPUs, such as ranks 0 and 1. "),
+        (7, "Ranks 0 to 6 share a GPU. "),
+    ],
+)
+def test_ranks_that_share_a_gpu_are_told_once(per_gpu: int, text: str) -> None:
+    """With what it means; their verdicts rest on the host's times, whatever times the GPU."""
+    table = replace(made.table_of(8), devices=[f"GPU-{rank // per_gpu}" for rank in range(8)])
+    heartbeats = made.heartbeats_of(table, gpu_tier=["cupti"] * 8)
+    view = replace(made.seen(), table=table, heartbeats=heartbeats)
+    [(kind, told)] = notes(view)
+    assert kind == "shared_gpu"
+    assert told == (
+        f"{text}Their kernels slow one another down, so their GPU times are not comparable: "
+        "verdicts on them rest on host times and waiting in collectives."
+    )
+    assert run_json(view)["time_basis"] == ("mixed" if per_gpu == 7 else "host")
+    of_a_window = replace(view, heartbeats=None)
+    assert notes(of_a_window) == [(kind, told)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.detect.verdicts.log import decided_anew, would_page
+from otel_straggler.detect.verdicts.notifications import decided_anew, would_page
 from otel_straggler.model.verdict import Verdict
 
 PAGES = Verdict(

@@ -52,6 +52,7 @@ export function answerTree(picture, actions) {
       goodputTree(picture.run),
       launchesTree(picture),
       factsTree(picture),
+      notesTree(picture),
       picture.checkpoint ? el("p", { class: "last-save", "data-field": "checkpoint" }, picture.checkpoint.text) : null,
     ),
     el(
@@ -68,6 +69,14 @@ export function answerTree(picture, actions) {
         : null,
     ),
   ];
+}
+
+/** What makes all that is shown less certain, each once: the answer may say it already. */
+function notesTree({ notes, answer }) {
+  const further = (notes || []).filter((note) => !answer.sentence.includes(note.text));
+  return further.map((note) =>
+    el("p", { class: "sentence", key: note.kind, "data-field": "note", dir: "auto" }, proseTree(note.text)),
+  );
 }
 
 /** The tone in a word, for the title of the window and for who does not see colours. */
