@@ -263,9 +263,8 @@ class GpuTimes:
             and then all times are NaN.
         busy_s: (n,) with ``CUPTI`` time with at least one kernel at work, with ``EVENTS`` time
             between the events, idle gaps and waiting included, with ``COLLECTIVE`` the duration.
-        nccl_s: (n,) of communication kernels, waiting included, or the host's waiting in
-            collectives, during which a GPU timed by ``EVENTS`` has nothing to do; NaN with
-            ``EVENTS`` where there was none.
+        nccl_s: (n,) of communication kernels, waiting included, or waiting in collectives; NaN
+            with ``EVENTS``.
         kernel_s: (n,) of all kernels together; NaN but with ``CUPTI``, and if not reported.
     """
 
@@ -304,7 +303,7 @@ class GpuTimes:
 
         With ``CUPTI`` busy - nccl if communication runs alone. If it overlaps other kernels, as
         training is built to do, these together (kernel - nccl) are the work, within the busy time.
-        With ``EVENTS`` the time between them, with ``COLLECTIVE`` the duration, less waiting.
+        With ``EVENTS`` all the time between them, with ``COLLECTIVE`` duration - waiting.
 
         >>> times = GpuTimes(np.array([CUPTI, CUPTI, EVENTS], np.uint8), np.array([1.1, 1.1, 1.1]),
         ...     np.array([0.1, 0.9, np.nan]), np.array([1.1, 1.9, np.nan]))

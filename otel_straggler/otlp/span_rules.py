@@ -180,7 +180,8 @@ def gpu_numbers(attributes: dict[str, Value], length_ns: int) -> GpuNumbers:
     """From the attributes of a span whose executions take ``length_ns`` together.
 
     The basis is the host's if a time that it needs is missing or refused: half of a truth would
-    pass for a fast rank.
+    pass for a fast rank. Events do not tell work and waiting apart; a run that is known to have
+    waited in collectives goes by the host's clock without that.
 
     >>> attributes = {"straggler.time_basis": "cupti", "straggler.gpu.busy_time_ns": 900}
     >>> gpu_numbers({**attributes, "straggler.gpu.nccl_time_ns": 100}, 1_000)
@@ -189,7 +190,7 @@ def gpu_numbers(attributes: dict[str, Value], length_ns: int) -> GpuNumbers:
     1
     >>> attributes = {"straggler.time_basis": "events", "straggler.gpu.busy_time_ns": 900}
     >>> gpu_numbers({**attributes, "straggler.collective.wait_time_ns": 200}, 1_000)
-    GpuNumbers(basis=1, busy_ns=900.0, nccl_ns=200.0, kernel_ns=nan, refused=0)
+    GpuNumbers(basis=3, busy_ns=1000.0, nccl_ns=200.0, kernel_ns=nan, refused=0)
     >>> attributes = {"straggler.time_basis": "collective"}
     >>> gpu_numbers({**attributes, "straggler.collective.wait_time_ns": 200}, 1_000)
     GpuNumbers(basis=3, busy_ns=1000.0, nccl_ns=200.0, kernel_ns=nan, refused=0)
@@ -197,16 +198,13 @@ def gpu_numbers(attributes: dict[str, Value], length_ns: int) -> GpuNumbers:
     basis = basis_of(attributes.get(semconv.TIME_BASIS))
     if basis == HOST:
         return _NO_GPU_NUMBERS
-    if basis == COLLECTIVE:
+    has_waited = semconv.COLLECTIVE_WAIT_TIME in attributes
+    if basis == COLLECTIVE or (basis == EVENTS and has_waited):
         return _waited(attributes, length_ns)
     limit_ns = _MAX_RATIO * min(length_ns, _MAX_LENGTH_NS) + _MAX_EXTRA_NS
     wanted = GPU_KEYS if basis == CUPTI else GPU_KEYS[:1]
     times = {key: _time(attributes[key], limit_ns) for key in wanted if key in attributes}
     busy, nccl, kernel = (times.get(key, _UNKNOWN) for key in GPU_KEYS)
-    if basis == EVENTS and semconv.COLLECTIVE_WAIT_TIME in attributes:
-        nccl = times[semconv.COLLECTIVE_WAIT_TIME] = _time(
-            attributes[semconv.COLLECTIVE_WAIT_TIME], length_ns
-        )
     refused = sum(map(math.isnan, times.values()))
     if math.isnan(busy) or (basis == CUPTI and math.isnan(nccl)):
         return _NO_GPU_NUMBERS._replace(refused=refused)

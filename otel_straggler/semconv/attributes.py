@@ -73,7 +73,7 @@ TIME_BASIS: Final = Attribute(
 COLLECTIVE_WAIT_TIME: Final = Attribute(
     "straggler.collective.wait_time_ns",
     "time of the run that its thread waited in collectives, ns; the rest is the rank's own; with "
-    "basis events, of the time between them",
+    "basis events, which have the waiting in them, it goes before these",
 )
 GPU_KERNEL_TIME: Final = Attribute(
     "straggler.gpu.kernel_time_ns", "time of all kernels of the run together, ns"

@@ -238,7 +238,7 @@ class GpuStage {
     ready_.push_back(record);
     if (waited_ns == 0 || state == GpuState::kTimed) return;
     const GpuSlot waited = waited_slot(waited_ns, record.start_ns, record.end_ns);
-    if (state == GpuState::kTimedByEvents) {  // the GPU waited, too, with nothing to do
+    if (state == GpuState::kTimedByEvents) {  // which has the waiting in it
       ready_.back().gpu.nccl_time_ns = waited_ns_of(waited) > 0 ? waited.nccl_time_ns : -1;
     } else {
       ready_.back().gpu = waited;

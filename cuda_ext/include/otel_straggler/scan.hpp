@@ -243,7 +243,8 @@ class Scanner {
       return;
     }
     count(outcomes_.row);
-    if (shape.basis == Basis::kCollective) {
+    const bool has_waited = shape.gpu_slots[1] != kNotReportedSlot;
+    if (shape.basis == Basis::kCollective || (shape.basis == Basis::kEvents && has_waited)) {
       add_waited(shape, end_ns - start_ns);
     } else if (shape.basis != Basis::kHost) {
       add_gpu(shape, end_ns - start_ns);
@@ -273,19 +274,17 @@ class Scanner {
       if (slot != kNotReportedSlot) seconds[i] = time_of(slot, max_ns);
     }
     const bool is_known = !std::isnan(seconds[0]) && (needed == 1 || !std::isnan(seconds[1]));
-    const bool has_waited = needed == 1 && shape.gpu_slots[1] != kNotReportedSlot;
-    if (has_waited) seconds[1] = time_of(shape.gpu_slots[1], length_ns);
     if (is_known) to_->gpu.put(to_->size(), shape.basis, seconds);
   }
 
-  // A thread waits within its span: longer is no wait.
+  // A thread waits within its span: longer is no wait. Events do not tell work and waiting apart.
   void add_waited(const Judgement& shape, std::int64_t length_ns) {
     constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
     const std::int32_t slot = shape.gpu_slots[1];
     const double waited_s = slot == kNotReportedSlot ? kUnknown : time_of(slot, length_ns);
     if (std::isnan(waited_s)) return;
     const double length_s = static_cast<double>(length_ns) * 1e-9;
-    to_->gpu.put(to_->size(), shape.basis, {length_s, waited_s, kUnknown});
+    to_->gpu.put(to_->size(), Basis::kCollective, {length_s, waited_s, kUnknown});
   }
 
   // Seconds; NaN and counted if it is no whole number of nanoseconds from 0 to the maximum.
