@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from otel_straggler.detector import Detector
+from otel_straggler.detector.sections import SECTIONS
 from otel_straggler.integrations.lightning.step_timing import TimingCallback
+from otel_straggler.integrations.step_sections import BACKWARD, FORWARD, OPTIMIZER
 from otel_straggler.report.types import Report, Scores
 
 _WARNING = "STRAGGLER DETECTION WARNING:"
@@ -89,6 +91,7 @@ class StragglerDetectionCallback(TimingCallback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if self.initialized or stage != "fit":
             return
+        SECTIONS.profile(FORWARD, BACKWARD, OPTIMIZER)  # hooks open them, and not the detector
         Detector.initialize(
             scores_to_compute=self.scores_to_compute,
             gather_on_rank0=True,
