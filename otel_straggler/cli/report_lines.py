@@ -11,7 +11,7 @@ from otel_straggler.cli.fitting_table import Column, FittingTable
 from otel_straggler.cli.liveness_lines import earlier_line, lost_text, state_in_text
 from otel_straggler.cli.profile_lines import profile_lines
 from otel_straggler.cli.text import Json, clock, digits, duration, printable
-from otel_straggler.collector.views.rank_names import ranks_text
+from otel_straggler.model.rank_names import ranks_text
 from otel_straggler.model.verdict import hours_text
 
 MAX_RANKS = 10

@@ -1,6 +1,7 @@
 """One rank of a training on the fake GPU, by one of the ways in which people have it scored.
 
-python gpu_entry_rank.py detector | lightning | watch, with RANK, WORLD_SIZE and MASTER_* as usual
+python gpu_entry_rank.py WAY EVERY, with RANK, WORLD_SIZE and MASTER_* as usual: kernels are
+recorded in one step of EVERY.
 
 The last rank's work becomes 1.25 times as much in the second half. What a person would see is
 printed as lines of JSON.
@@ -20,7 +21,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from tests.end_to_end.fake_torch_gpu import Sgd, Work, await_kernels, counts, model, use_fake_gpu
 
 FACTOR = 1.25
-STEPS = 120
+EVERY = int(sys.argv[2])
+STEPS = 12 * max(10, EVERY)  # some of them are sampled
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
 
@@ -36,12 +38,12 @@ def show(**what) -> None:
     print(json.dumps(what), flush=True)
 
 
-def detector(every: int) -> None:
+def detector() -> None:
     """NVRx's example: sections by hand, a report of each half."""
     from otel_straggler import detector as straggler
 
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    straggler.Detector.initialize(gather_on_rank0=True, profiling_interval=every)
+    straggler.Detector.initialize(gather_on_rank0=True, profiling_interval=EVERY)
     net = model()
     optimizer = Sgd(net.parameters(), lr=0.1)
     with straggler.Detector.detection_section("warm-up", profile_cuda=True):
@@ -58,15 +60,13 @@ def detector(every: int) -> None:
                 optimizer.step()
         report = straggler.Detector.generate_report()
         if report is not None:
-            show(
-                relative=report.gpu_relative_perf_scores,
-                individual=report.gpu_individual_perf_scores,
-            )
+            show(relative=report.gpu_relative_perf_scores)
+            show(individual=report.gpu_individual_perf_scores)
     show(counts=counts())
     straggler.Detector.shutdown()
 
 
-def lightning(every: int) -> None:
+def lightning() -> None:
     """Lightning's callback with the arguments of NVRx's guide, and scores to the trainer's log."""
     import lightning.pytorch as pl
 
@@ -105,7 +105,7 @@ def lightning(every: int) -> None:
         gpu_individual_perf_threshold=0.85,
         stop_if_detected=False,
         enable_ptl_logging=True,
-        profiling_interval=every,
+        profiling_interval=EVERY,
         logger_name="nvrx",
     )
     trainer = pl.Trainer(
@@ -122,7 +122,7 @@ def lightning(every: int) -> None:
     trainer.fit(Module(), batches(8 * STEPS))
 
 
-def watch(every: int) -> None:
+def watch() -> None:
     """Four lines around a loop; the collector scores."""
     import otel_straggler
 
@@ -136,7 +136,7 @@ def watch(every: int) -> None:
     otel_straggler.shutdown()
 
 
-def zero_code(every: int) -> None:
+def zero_code() -> None:
     """A program that does not mention the package."""
     net = model()
     _loop(net, Sgd(net.parameters(), lr=0.1), batches(4 * STEPS), has_begun=await_kernels)
@@ -157,4 +157,4 @@ def _loop(net, optimizer, loader, has_begun=lambda: None) -> None:
 if __name__ == "__main__":
     use_fake_gpu()
     WAYS = {each.__name__: each for each in (detector, lightning, watch, zero_code)}
-    WAYS[sys.argv[1]](int(sys.argv[2]))
+    WAYS[sys.argv[1]]()

@@ -113,6 +113,7 @@ def _off(reason: str) -> GpuTimingState:
 
 NOT_CONFIGURED = _off("not_configured")
 FORKED = _off("forked")
+SWITCHED_OFF = _off("asked")
 
 _SILENT = frozenset({"asked", "auto"})
 _EXPECTED = frozenset({"kineto_active", "cuda_unused", "no_torch", "no_driver"})

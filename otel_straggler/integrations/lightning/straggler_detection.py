@@ -71,6 +71,7 @@ class StragglerDetectionCallback(TimingCallback):
             stop_if_detected=stop_if_detected,
         )
         self.initialized = False
+        self._why_no_scores = ""
         self.logger = logging.getLogger(logger_name)
         self.report_time_interval = report_time_interval
         self.calc_relative_gpu_perf = calc_relative_gpu_perf
@@ -132,6 +133,7 @@ class StragglerDetectionCallback(TimingCallback):
     def _handle(self, report: Report, pl_module: Any) -> bool:
         """Log a report; whether it lists stragglers."""
         is_detected = self._log_stragglers(report)
+        self._log_missing(report.why_no_gpu_scores())
         for name, scores in self._gpu_scores(report).items():
             if self.num_gpu_perf_scores_to_print > 0:
                 listed = listed_scores(
@@ -171,6 +173,12 @@ class StragglerDetectionCallback(TimingCallback):
             if ranks:
                 self.logger.warning(f"{_WARNING} {message} Affected ranks: {ranks}")
         return any(messages.values())
+
+    def _log_missing(self, why: str) -> None:
+        """Why GPU scores are NaN: once, until it changes."""
+        before, self._why_no_scores = self._why_no_scores, why
+        if why not in ("", before):
+            self.logger.warning(why[0].upper() + why[1:])
 
     def _log_to_trainer(self, pl_module: Any, prefix: str, scores: Scores) -> None:
         values = {f"{prefix}/{name}": value for name, value in summary(scores).items()}
