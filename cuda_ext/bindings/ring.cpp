@@ -123,7 +123,7 @@ PyObject* py_begin_step(PyObject*, PyObject* args) {
   }
   if (!is_ready() || !copy_id(text, length, id)) return nullptr;
   recording.recorder->begin_step(thread_stack(), step, span, epoch, id, began_ns);
-  if (GpuTimer* const timer = gpu_timer()) notify_step_begun(*timer, span);
+  if (GpuTimer* const timer = gpu_timer()) notify_step_begun(*timer, span, step);
   Py_RETURN_NONE;
 }
 

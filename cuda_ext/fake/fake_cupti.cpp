@@ -2,7 +2,8 @@
 //
 // It models what matters of the real one: records of a launch come later, in any order, in buffers
 // that the client gives; the last client to register its callbacks gets everything; there is one
-// subscriber; a running kernel holds its record back. Built as libcupti.so.13, never shipped.
+// subscriber; a running kernel holds its buffer back. What of this was measured, and what is only
+// believed: README.md in this folder. Built as libcupti.so.13, never shipped.
 #include "fake_cupti.hpp"
 
 #include <algorithm>
@@ -37,6 +38,8 @@ struct Buffer {
 constexpr const char* kSettings[] = {
     "version", "correlation",      "zero_every", "backward_every", "shuffle", "hold",
     "late",    "other_subscriber", "drop_every", "per_thread"};
+constexpr std::uint32_t kDriverKind = 4;
+constexpr std::uint32_t kIdsOfLaunch = 7;  // taken by a launch that is not recorded
 constexpr std::size_t kSettingCount = sizeof(kSettings) / sizeof(kSettings[0]);
 
 struct Fake {
@@ -45,7 +48,7 @@ struct Fake {
   std::map<std::string, int> failures;
   std::map<std::string, std::uint64_t> counts;
   std::set<std::uint32_t> kinds;
-  std::set<std::uint32_t> traced_calls;
+  std::set<std::uint32_t> calls_off;  // of the kind DRIVER
   std::set<std::uint32_t> callback_calls;
   Request request = nullptr;
   Completed completed = nullptr;
@@ -218,10 +221,21 @@ void end_kernels(std::size_t window) {
   }
 }
 
+// Its buffer is asked for on the launching thread.
 void run(Bytes record) {
+  Fake& it = fake();
+  const std::uint32_t owner = setting("per_thread") != 0 ? this_thread() : 0;
+  bool has_buffer = false;
   {
-    const std::lock_guard<std::mutex> lock(fake().mutex);
-    fake().running.push_back(std::move(record));
+    const std::lock_guard<std::mutex> lock(it.mutex);
+    it.running.push_back(std::move(record));
+    has_buffer = it.open[owner].bytes != nullptr;
+  }
+  Buffer fresh;
+  if (!has_buffer && open_buffer(fresh)) {
+    const std::lock_guard<std::mutex> lock(it.mutex);
+    Buffer& open = it.open[owner];
+    (open.bytes == nullptr ? open : it.full.emplace_back()) = fresh;
   }
   end_kernels(setting("shuffle"));
 }
@@ -257,12 +271,13 @@ void notify_subscriber(std::uint32_t call, std::uint32_t id, std::uint32_t site)
   if (on_call != nullptr) on_call(user, 1, call, &data);
 }
 
-// An API record, and before it what this thread has pushed.
+// An API record, and before it what this thread has pushed. Both need the kind DRIVER: a call that
+// was enabled by itself gives neither.
 void trace_call(std::uint32_t call, std::uint32_t id) {
   bool is_correlated = false;
   {
     const std::lock_guard<std::mutex> lock(fake().mutex);
-    if (fake().traced_calls.count(call) == 0) return;
+    if (fake().kinds.count(kDriverKind) == 0 || fake().calls_off.count(call) != 0) return;
     is_correlated = fake().kinds.count(39) != 0;
   }
   std::set<std::uint32_t> reported;
@@ -316,6 +331,16 @@ std::pair<std::uint64_t, std::uint64_t> next_on_gpu(std::uint64_t duration_ns) {
   return {start, start + duration_ns};
 }
 
+// The call that launches; the answer is its id.
+std::uint32_t begin_launch(std::uint32_t call) {
+  const bool has_record = is_recorded(10) || is_recorded(51);
+  const std::uint32_t id = correlation += has_record ? 1 : kIdsOfLaunch;
+  notify_subscriber(call, id, 0);
+  notify_subscriber(call, id, 1);
+  trace_call(call, id);
+  return id;
+}
+
 void run_kernel(const Bytes& record) {
   const std::uint64_t drop_every = setting("drop_every");
   if (drop_every != 0 && fake().kernels % drop_every == 0) return drop(1);
@@ -333,7 +358,7 @@ __attribute__((visibility("default"))) void fake_reset(void) {
   it.failures.clear();
   it.counts.clear();
   it.kinds.clear();
-  it.traced_calls.clear();
+  it.calls_off.clear();
   it.callback_calls.clear();
   it.request = nullptr;
   it.completed = nullptr;
@@ -374,13 +399,13 @@ void fake_set(const char* name, std::uint64_t value) {
   if (std::strcmp(name, "hold") == 0 && value == 0) end_kernels(setting("shuffle"));
 }
 
-// Calls of a function by its name; "declined" buffers; or "kinds", "traced_calls",
-// "callback_calls", "subscribers".
+// Calls of a function by its name; "declined" buffers; or "kinds", "calls_off", "callback_calls",
+// "subscribers".
 std::uint64_t fake_get(const char* count) {
   const std::lock_guard<std::mutex> lock(fake().mutex);
   const std::string name = count;
   if (name == "kinds") return fake().kinds.size();
-  if (name == "traced_calls") return fake().traced_calls.size();
+  if (name == "calls_off") return fake().calls_off.size();
   if (name == "callback_calls") return fake().callback_calls.size();
   if (name == "subscribers") return fake().on_call != nullptr;
   return fake().counts[name];
@@ -388,9 +413,7 @@ std::uint64_t fake_get(const char* count) {
 
 std::uint32_t fake_launch_at(const char* name, std::uint64_t start_ns, std::uint64_t end_ns,
                              std::uint32_t device, std::uint32_t stream) {
-  const std::uint32_t id = ++correlation;
-  notify_subscriber(307, id, 0);
-  notify_subscriber(307, id, 1);
+  const std::uint32_t id = begin_launch(307);
   if (is_recorded(10)) run_kernel(kernel_record(name, start_ns, end_ns, device, stream, id));
   return id;
 }
@@ -404,9 +427,7 @@ std::uint32_t fake_launch(const char* name, std::uint64_t duration_ns, std::uint
 std::uint32_t fake_launch_graph(const char* const* names, std::size_t count,
                                 std::uint64_t duration_ns, std::uint32_t device,
                                 std::uint32_t stream) {
-  const std::uint32_t id = ++correlation;
-  notify_subscriber(514, id, 0);
-  notify_subscriber(514, id, 1);
+  const std::uint32_t id = begin_launch(514);
   if (is_recorded(51)) {  // this one suppresses the records of its kernels
     const auto [start, end] = next_on_gpu(duration_ns * count);
     Bytes record = record_of(51);
@@ -500,6 +521,7 @@ int cuptiActivityEnable(std::uint32_t kind) {
   if (const int bad = outcome("cuptiActivityEnable"); bad != 0) return bad;
   const std::lock_guard<std::mutex> lock(fake().mutex);
   fake().kinds.insert(kind);
+  if (kind == kDriverKind) fake().calls_off.clear();  // it enables every call
   return 0;
 }
 
@@ -527,8 +549,10 @@ int cuptiActivityFlushAll(std::uint32_t) {
       (buffer.waits > 0 ? kept : ready).push_back(buffer);
     }
     it.full = std::move(kept);
+    const bool is_held = !it.running.empty();  // a kernel that has not ended holds its buffer
     for (auto& [owner, buffer] : it.open) {
-      if (buffer.used > 0) ready.push_back(std::exchange(buffer, Buffer()));
+      const bool is_whole = buffer.bytes != nullptr && !is_held;
+      if (is_whole) ready.push_back(std::exchange(buffer, Buffer()));
     }
   }
   for (const Buffer& buffer : ready) deliver(buffer);
@@ -604,8 +628,8 @@ int cuptiActivityPopExternalCorrelationId(std::uint32_t kind, std::uint64_t* id)
 int cuptiActivityEnableDriverApi(std::uint32_t call, std::uint8_t on) {
   if (const int bad = outcome("cuptiActivityEnableDriverApi"); bad != 0) return bad;
   const std::lock_guard<std::mutex> lock(fake().mutex);
-  if (on != 0) fake().traced_calls.insert(call);
-  if (on == 0) fake().traced_calls.erase(call);
+  if (on == 0) fake().calls_off.insert(call);
+  if (on != 0) fake().calls_off.erase(call);
   return 0;
 }
 
@@ -613,6 +637,11 @@ int cuptiActivityRegisterTimestampCallback(std::uint64_t (*clock)()) {
   if (const int bad = outcome("cuptiActivityRegisterTimestampCallback"); bad != 0) return bad;
   fake().clock = clock;
   return 0;
+}
+
+int cuptiActivityEnableHWTrace(std::uint8_t) {
+  const int bad = outcome("cuptiActivityEnableHWTrace");
+  return bad != 0 ? bad : 15;
 }
 
 // Never to be called; tests check how often it was.

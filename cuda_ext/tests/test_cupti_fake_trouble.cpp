@@ -77,7 +77,6 @@ TEST_CASE("whatever CUPTI refuses is named with cause and remedy, and all is giv
       {"cuptiActivityEnable", 42, "CMP"},
       {"cuptiActivityEnable", 14, "another client uses CUPTI's newer interface"},
       {"cuptiActivityEnable", 77, "unexpected"},
-      {"cuptiActivityEnableDriverApi", 1, "unexpected"},
       {"cuptiSubscribe", 39, "another profiler holds CUPTI"},
       {"cuptiEnableCallback", 999, "no usable CUDA driver"},
   };
@@ -94,7 +93,6 @@ TEST_CASE("whatever CUPTI refuses is named with cause and remedy, and all is giv
     CHECK(has(reason, refusal.words));
     CHECK_FALSE(gpu.is_tracing());
     CHECK(fake_get("kinds") == 0);
-    CHECK(fake_get("traced_calls") == 0);
     CHECK(fake_get("subscribers") == 0);
     gpu.boundary(true, 1, 1);  // training goes on
     fake_launch("gemm", 10, 0, 7);
@@ -301,7 +299,6 @@ TEST_CASE("stopping gives everything back to CUPTI and waits for buffers until t
     fake_launch("gemm", 100, 0, 7);
     process.gpu.stop(monotonic_ns() + kSecondNs);
     CHECK(fake_get("kinds") == 0);
-    CHECK(fake_get("traced_calls") == 0);
     CHECK(fake_get("subscribers") == 0);
     CHECK(process.gpu.state().buffers_out == 0);
     CHECK(fake_get("cuptiFinalize") == 0);
@@ -357,8 +354,7 @@ TEST_CASE("a lost mark costs the runs until its kernels are back, and no run is 
   CHECK(process.gpu.state().counts.lost == kKernels);
   for (const Record& record : records) {
     CAPTURE(record.span);
-    // Not the last one: nothing was launched after it.
-    const bool is_timed = record.span > 3 && record.span < 7;
+    const bool is_timed = record.span > 3;
     CHECK(record.gpu.state == (is_timed ? GpuState::kTimed : GpuState::kMissing));
     CHECK(record.gpu.kernel_count == (is_timed ? kKernels : 0));
     CHECK(record.gpu.kernel_time_ns == (is_timed ? kKernels * 1'000 : 0));

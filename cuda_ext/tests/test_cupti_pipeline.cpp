@@ -16,6 +16,7 @@ constexpr std::int64_t kStart = 100 * kSecond;
 struct Made {
   explicit Made(Way way = Way::kLaunches) : pipeline(way, current.directory(), marks, launches) {
     pipeline.begin(kStart, 1);
+    pipeline.learn({kNoSpan, kStart, true});
   }
 
   void enter(std::uint64_t span, std::uint32_t section, std::int64_t now_ns) {

@@ -69,8 +69,8 @@ inline void notify_ended(GpuTimer& timer, const Recorder& recorder, const Thread
   timer.ended(now.is_ambient, span, now.span, now.section);
 }
 
-inline void notify_step_begun(GpuTimer& timer, std::uint64_t span) noexcept {
-  timer.begun(true, span, kStepSection);
+inline void notify_step_begun(GpuTimer& timer, std::uint64_t span, std::int64_t step) noexcept {
+  timer.begun_step(span, step);
 }
 
 // It may end in another thread than the one that has counted it.

@@ -24,6 +24,10 @@ class GpuTimer {
   // On the thread that runs the section, in the order in which runs begin and end on it.
   // is_ambient: this thread speaks for the process, as to work that others launch on its behalf.
   virtual void begun(bool is_ambient, std::uint64_t span, std::uint32_t section) noexcept = 0;
+  // A step, on the thread that counts steps.
+  virtual void begun_step(std::uint64_t span, std::int64_t /*step*/) noexcept {
+    begun(true, span, kStepSection);
+  }
   // now_span, now_section: the run around it, which is current again; kNoSpan: none.
   virtual void ended(bool is_ambient, std::uint64_t span, std::uint64_t now_span,
                      std::uint32_t now_section) noexcept = 0;

@@ -47,6 +47,14 @@ inline constexpr std::uint32_t kGetVersionCall = 2;  // cuDriverGetVersion
 // default streams. The graph launches stand for any number of kernels.
 inline constexpr std::uint32_t kLaunchCalls[] = {307, 442, 477, 478, 514, 515, 652, 653};
 inline constexpr bool is_graph_launch(std::uint32_t call) { return call == 514 || call == 515; }
+inline constexpr bool is_launch(std::uint32_t call) {
+  for (const std::uint32_t one : kLaunchCalls) {
+    if (one == call) return true;
+  }
+  return false;
+}
+// Calls have numbers up to 759 in CUDA 13.0; what a version does not have it refuses.
+inline constexpr std::uint32_t kHighestDriverCall = 1'023;
 
 inline constexpr std::uint32_t kOldestVersion = 18;          // 11.8, 12.0 and 12.1 all say so
 inline constexpr std::uint32_t kDeclineVersion = 27;  // from here no buffer is a lawful answer

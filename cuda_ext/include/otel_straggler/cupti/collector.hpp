@@ -4,6 +4,9 @@
 // What CUPTI calls runs on the training's threads and inside CUPTI's locks: it takes no lock of
 // ours and throws nothing. No lock of ours is held while CUPTI is called. cuptiFinalize is never
 // called: it would end other profilers' sessions too. A collector is never destroyed.
+//
+// Records of kernels cost microseconds a launch, so they are on in one step of N. Runs of all other
+// steps have what the timer beneath this one has measured: CUDA events.
 #pragma once
 
 #include <pthread.h>
@@ -52,19 +55,20 @@ class Collector final : public GpuTimer {
     if (before != nullptr && before->is_tracing()) return "kernels are timed here already";
     active_.store(this);  // who stopped before gets no buffer any more; its own stay where they are
     pool_.prepare(kSpareBuffers);
-    const std::string reason = tracing_.set_up();
-    if (!reason.empty()) {
-      tear_down();
-      return reason;
-    }
+    const std::string reason = set_up();
+    if (!reason.empty()) return reason;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       pipeline_.begin(monotonic_ns(), static_cast<std::uint64_t>(wall_ns()));
       watch_ = InvalidWatch();
+      proof_.begin(pipeline_.counts());
       silent_flushes_ = 0;
     }
+    sampling_.set_probing(true);
+    is_recording_ = false;
     is_tracing_.store(true, std::memory_order_release);
-    if (way_ == Way::kMarks) mark(current_.ambient());
+    if (sampling_.rate().is_always()) switch_records(true, kNoSpan);
+    if (is_recording() && has_marks()) mark(current_.ambient());
     // Not before: the mark may have come after that of a run that has just begun.
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.count_runs_from(monotonic_ns());
@@ -75,6 +79,7 @@ class Collector final : public GpuTimer {
   // until `deadline_ns`. May be started again.
   void stop(std::int64_t deadline_ns) {
     if (is_forked_.load() || !is_tracing_.exchange(false)) return;
+    switch_records(false, kNoSpan);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       pipeline_.end(monotonic_ns());
@@ -89,14 +94,35 @@ class Collector final : public GpuTimer {
   }
 
   bool is_tracing() const { return is_tracing_.load(std::memory_order_relaxed); }
-  Way way() const { return way_; }
+  bool is_recording() const { return is_recording_.load(std::memory_order_relaxed); }
+  Way way() const { return way_.load(std::memory_order_relaxed); }
+
+  // Once stopped, since the way in use attributes nothing: start() takes the next one. False if
+  // there is none, and start() begins with the first one again.
+  bool take_next_way() {
+    const bool has_next = way() == Way::kMarks;
+    way_ = has_next ? Way::kCallbacks : first_way_;
+    return has_next;
+  }
+
+  // Any time. Kernel records that are always on are switched here, all others as steps begin.
+  void set_rate(SamplingRate rate) {
+    const bool was_always = sampling_.rate().is_always();
+    sampling_.set(rate);
+    if (!is_tracing() || was_always == rate.is_always()) return;
+    switch_records(rate.is_always(), kNoSpan);
+    if (is_recording() && has_marks()) mark(current_.ambient());
+  }
+
+  // What times the runs of steps without kernel records; null: nothing. Before this one is in use.
+  void set_beneath(GpuTimer* timer) { beneath_.store(timer, std::memory_order_release); }
 
   // Another run is current in this thread: it has begun, or one inside it has ended. kNoSpan: none.
   // is_ambient: this thread speaks for the process; one thread does, the one that counts steps.
   // Cost: a few stores; with marks, three calls of CUPTI and the driver more.
   void boundary(bool is_ambient, std::uint64_t span, std::uint32_t section) noexcept {
     current_.set(is_ambient, span, section);
-    if (way_ != Way::kMarks || !is_tracing() || is_forked_.load(std::memory_order_relaxed)) return;
+    if (!is_recording() || !has_marks() || is_forked_.load(std::memory_order_relaxed)) return;
     if (is_ambient) {
       mark(run_of(span));
     } else {
@@ -106,28 +132,71 @@ class Collector final : public GpuTimer {
   }
 
   void begun(bool is_ambient, std::uint64_t span, std::uint32_t section) noexcept override {
+    if (GpuTimer* const beneath = beneath_.load(std::memory_order_acquire)) {
+      beneath->begun(is_ambient, span, section);
+    }
+    if (is_ambient && !is_recording() && is_tracing() && may_sample(section)) {
+      switch_records(true, span);
+      sampled_run_ = is_recording() ? span : kNoSpan;
+    }
     boundary(is_ambient, span, section);
+  }
+
+  void begun_step(std::uint64_t span, std::int64_t step) noexcept override {
+    if (GpuTimer* const beneath = beneath_.load(std::memory_order_acquire)) {
+      beneath->begun_step(span, step);
+    }
+    if (!is_recording() && is_tracing() && sampling_.wants_step(step)) {
+      switch_records(true, span);
+      sampled_run_ = is_recording() ? span : kNoSpan;
+    }
+    boundary(true, span, kStepSection);
   }
 
   void ended(bool is_ambient, std::uint64_t span, std::uint64_t now_span,
              std::uint32_t now_section) noexcept override {
     boundary(is_ambient, now_span, now_section);
-    current_.directory().record_end(run_of(span),
-                                    way_ == Way::kMarks ? marks_.issued() : launches_.newest());
+    if (is_recording()) {
+      current_.directory().record_end(run_of(span),
+                                      has_marks() ? marks_.issued() : launches_.newest());
+      if (is_ambient && span == sampled_run_) {
+        sampled_run_ = kNoSpan;
+        if (!sampling_.rate().is_always()) switch_records(false, span);
+      }
+    }
+    if (GpuTimer* const beneath = beneath_.load(std::memory_order_acquire)) {
+      beneath->ended(is_ambient, span, now_span, now_section);
+    }
   }
 
   void add(const Record* records, std::size_t count) override {
+    if (GpuTimer* const beneath = beneath_.load(std::memory_order_acquire)) {
+      return beneath->add(records, count);
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.add(records, count);
   }
 
+  // Runs come from beneath first: what they wait for there has passed on the GPU, too.
   void drain_ready(std::int64_t now_ns, std::vector<Record>& out) override {
+    std::vector<Record> from_beneath;
+    if (GpuTimer* const beneath = beneath_.load(std::memory_order_acquire)) {
+      beneath->drain_ready(now_ns, from_beneath);
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
+    learn_switches();
+    pipeline_.add(from_beneath.data(), from_beneath.size());
     pipeline_.drain_ready(now_ns, out);
   }
 
   void drain_all(bool is_complete, std::vector<Record>& out) override {
+    std::vector<Record> from_beneath;
+    if (GpuTimer* const beneath = beneath_.load(std::memory_order_acquire)) {
+      beneath->drain_all(is_complete, from_beneath);
+    }
     const std::lock_guard<std::mutex> lock(mutex_);
+    learn_switches();
+    pipeline_.add(from_beneath.data(), from_beneath.size());
     pipeline_.drain_all(is_complete, monotonic_ns(), out);
   }
 
@@ -155,13 +224,16 @@ class Collector final : public GpuTimer {
   CollectorState state() {
     CollectorState now;
     now.is_tracing = is_tracing();
-    now.way = way_;
+    now.way = way();
     now.foreign_buffers = foreign_buffers_;
     now.declined_buffers = declined_buffers_;
     now.boundaries_elsewhere = boundaries_elsewhere_;
     now.buffers_out = pool_.out();
     now.buffers_touched = pool_.touched();
     const std::lock_guard<std::mutex> lock(mutex_);
+    learn_switches();
+    now.proof = proof_.state();
+    now.windows = pipeline_.windows();
     now.counts = pipeline_.counts();
     now.garbage_buffers = garbage_buffers_;
     now.marks_lost = marks_.lost();
@@ -209,15 +281,22 @@ class Collector final : public GpuTimer {
   // now_ns: for a world whose time is ahead of the clock.
   void flush(std::int64_t now_ns = 0) {
     if (is_forked_.load()) return;
+    const std::int64_t asked_ns = monotonic_ns();
     tracing_.api().flush_all(0);
     const bool is_drained = drain_in_turn(now_ns);
     count_dropped();
     if (!is_drained) return;
+    const bool is_all_back = pool_.out() == 0;  // a launch asks for its buffer as it is made
     const std::lock_guard<std::mutex> lock(mutex_);
     pipeline_.flushed();
     watch_.record(pipeline_.counts().events, pipeline_.counts().invalid);
+    proof_.record(pipeline_.counts(), std::max(now_ns, asked_ns));
+    sampling_.set_probing(proof_.state() == ProofState::kOpen);
     const std::uint64_t buffers = own_buffers_.load();
-    record_silence(buffers != std::exchange(buffers_seen_, buffers));
+    const bool has_come = buffers != std::exchange(buffers_seen_, buffers);
+    // Where marks are heard of without records, that nothing came back may be another client's doing.
+    if (is_all_back && (has_come || way() == Way::kMarks)) pipeline_.complete_until(asked_ns);
+    record_silence(has_come);
   }
 
  private:
@@ -264,14 +343,55 @@ class Collector final : public GpuTimer {
 
   Collector(Library library, const CollectorSettings& settings)
       : settings_(settings),
-        way_(can_mark(library) && !settings.prefers_launches ? Way::kMarks : Way::kLaunches),
-        tracing_(std::move(library), way_, kinds(settings),
+        first_way_(first_way(library, settings)),
+        way_(first_way_),
+        tracing_(std::move(library), kinds(settings),
                  {on_request, on_completed, on_call, wall_clock, this}),
         pool_(settings.buffer_bytes, settings.max_buffers),
-        pipeline_(way_, current_.directory(), marks_, launches_) {}
+        pipeline_(first_way_, current_.directory(), marks_, launches_) {
+    sampling_.set(settings.rate);
+  }
 
-  static bool can_mark(const Library& library) {
-    return library.api.enable_driver_api != nullptr && library.get_driver_version != nullptr;
+  static Way first_way(const Library& library, const CollectorSettings& settings) {
+    if (settings.prefers_launches || library.get_driver_version == nullptr) return Way::kLaunches;
+    return library.api.enable_driver_api != nullptr ? Way::kMarks : Way::kCallbacks;
+  }
+
+  // By the way in use, or the next one where it is refused.
+  std::string set_up() {
+    for (std::string first;;) {
+      if (way() == Way::kCallbacks) marks_.expect_notes();
+      const std::string reason = tracing_.set_up(way());
+      if (reason.empty()) return "";
+      const bool is_way_refused = tracing_.is_way_refused();
+      tear_down();
+      if (first.empty()) first = reason;
+      if (!is_way_refused || !take_next_way()) return first;
+    }
+  }
+
+  bool has_marks() const noexcept { return way() != Way::kLaunches; }
+
+  // A run has begun that is not in a sampled step: outside of steps, or of what is sampled already.
+  bool may_sample(std::uint32_t section) noexcept {
+    const bool is_by_step = sampling_.rate().steps != 0;
+    if (is_by_step && current_.ambient() != kNoRun) return false;
+    return sampling_.wants_run(section);
+  }
+
+  // span: of the run that begins with it; kNoSpan: none does. Two threads at once: the second one
+  // leaves it at that, and the next boundary decides anew.
+  void switch_records(bool is_on, std::uint64_t span) noexcept {
+    const Turn turn(is_switching_);
+    if (!turn.is_ours || is_recording() == is_on || is_forked_.load()) return;
+    if (tracing_.switch_records(is_on) != kSuccess) return;
+    is_recording_.store(is_on, std::memory_order_relaxed);
+    switches_.push({span, monotonic_ns(), is_on});
+  }
+
+  // Under mutex_.
+  void learn_switches() {
+    switches_.read([this](const Switch& one) { pipeline_.learn(one); });
   }
 
   static std::vector<Kind> kinds(const CollectorSettings& settings) {
@@ -314,6 +434,10 @@ class Collector final : public GpuTimer {
     const auto* const callback = static_cast<const CallbackData*>(data);
     if (domain != kDriverDomain || callback->site != kEnter) return;
     auto* const it = static_cast<Collector*>(user);
+    if (call == kGetVersionCall) {
+      if (mark_of_this_call != 0) it->marks_.note(mark_of_this_call, callback->correlation);
+      return;
+    }
     const Run run = it->current_.here();
     it->launches_.record(callback->correlation, run);
     if (run != kNoRun) it->current_.directory().count_launch(run, is_graph_launch(call));
@@ -402,7 +526,7 @@ class Collector final : public GpuTimer {
 
   // Whether another client gets what is ours: work was launched, and nothing comes back.
   void record_silence(bool has_come) {
-    const std::uint64_t launched = way_ == Way::kMarks ? marks_.issued() : launches_.count();
+    const std::uint64_t launched = has_marks() ? marks_.issued() : launches_.count();
     const bool has_launched = launched != std::exchange(launched_seen_, launched);
     if (has_come) silent_flushes_ = 0;
     if (!has_come && has_launched) ++silent_flushes_;
@@ -412,13 +536,20 @@ class Collector final : public GpuTimer {
   inline static std::atomic<bool> is_forked_{false};
 
   CollectorSettings settings_;
-  Way way_;
+  const Way first_way_;
+  std::atomic<Way> way_;
   Tracing tracing_;
   BufferPool pool_;
   CurrentRun current_;
   Marks marks_;
   Launches launches_;
+  Sampling sampling_;
+  SwitchLog switches_;
+  std::atomic<GpuTimer*> beneath_{nullptr};
   std::atomic<bool> is_tracing_{false};
+  std::atomic<bool> is_recording_{false};
+  std::atomic<bool> is_switching_{false};
+  std::uint64_t sampled_run_ = kNoSpan;  // records are on until it ends; the training thread's
   std::atomic<std::uint64_t> own_buffers_{0};
   std::atomic<std::uint64_t> foreign_buffers_{0};
   std::atomic<std::uint64_t> declined_buffers_{0};
@@ -432,6 +563,7 @@ class Collector final : public GpuTimer {
   std::mutex mutex_;  // what follows; never while CUPTI is called
   Pipeline pipeline_;
   InvalidWatch watch_;
+  Proof proof_;
   std::uint64_t garbage_buffers_ = 0;
   std::uint64_t silent_flushes_ = 0;
   std::uint64_t buffers_seen_ = 0;

@@ -8,13 +8,16 @@
 #include "otel_straggler/clocks.hpp"
 #include "otel_straggler/cupti/kernel_stats.hpp"
 #include "otel_straggler/cupti/pipeline.hpp"
+#include "otel_straggler/cupti/proof.hpp"
+#include "otel_straggler/cupti/sampling.hpp"
 
 namespace otel_straggler::cupti {
 
 struct CollectorSettings {
   bool prefers_launches = false;  // Way::kLaunches: takes the one subscriber that there may be
   bool times_memory = false;      // copies and sets too
-  bool times_whole_graphs = false;  // one record a graph launch, instead of one a kernel
+  bool times_whole_graphs = false;  // one record a graph launch, instead of one a kernel of it
+  SamplingRate rate;
   // CUPTI gives no buffer back while a kernel in it runs, and in training one always runs: what is
   // in a buffer waits until it is full. So buffers are small, 1,200 kernels each; 64 MiB together.
   std::size_t buffer_bytes = std::size_t{1} << 18;
@@ -27,6 +30,8 @@ struct CollectorSettings {
 struct CollectorState {
   bool is_tracing = false;
   Way way = Way::kMarks;
+  ProofState proof = ProofState::kOpen;
+  std::uint64_t windows = 0;  // times that kernel records were switched on
   PipelineCounts counts;
   std::uint64_t foreign_buffers = 0;   // of another client, given to us
   std::uint64_t garbage_buffers = 0;   // that stopped making sense

@@ -4,7 +4,8 @@
 //
 // The id pushed around the call comes back with the call's correlation id: number of the mark, and
 // the run that is current from there on. Marks may come back later than kernels launched after
-// them, in any order, or never.
+// them, in any order, or never. Where CUPTI calls us at that driver call, instead of recording it,
+// we hear of its id there and then.
 #pragma once
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "otel_straggler/cupti/current_run.hpp"
@@ -40,6 +42,30 @@ class Marks {
   }
 
   std::uint32_t issued() const noexcept { return issued_.load(std::memory_order_acquire); }
+
+  // Before the first note().
+  void expect_notes() {
+    if (notes_ == nullptr) notes_ = std::make_unique<Note[]>(kNotes);
+  }
+
+  // On the thread that makes the mark, within the call: the mark has this correlation id.
+  void note(std::uint64_t id, std::uint32_t correlation) noexcept {
+    Note& place = notes_[(id >> 32) % kNotes];
+    place.correlation.store(correlation, std::memory_order_relaxed);
+    place.id.store(id, std::memory_order_release);
+  }
+
+  // The worker's: learns what was noted.
+  void read_notes(std::int64_t now_ns) {
+    if (notes_ == nullptr) return;
+    for (std::uint32_t next = known_ + 1; static_cast<std::int32_t>(issued() - next) >= 0; ++next) {
+      const Note& place = notes_[next % kNotes];
+      const std::uint64_t id = place.id.load(std::memory_order_acquire);
+      const auto ahead = static_cast<std::int32_t>(static_cast<std::uint32_t>(id >> 32) - next);
+      if (ahead < 0) break;  // not yet
+      if (ahead == 0) learn(id, place.correlation.load(std::memory_order_relaxed), now_ns);
+    }
+  }
 
   // The rest is the worker's. A mark has come back.
   void learn(std::uint64_t id, std::uint32_t correlation, std::int64_t now_ns) {
@@ -86,6 +112,7 @@ class Marks {
 
   // Gives up marks that are overdue, and evicts the oldest.
   void tend(std::int64_t now_ns) {
+    read_notes(now_ns);
     while (!waiting_.empty() && now_ns - waiting_.begin()->second.since_ns > kPatienceNs) {
       const std::uint32_t next = waiting_.begin()->first;
       if (!marks_.empty()) marks_.push_back({marks_.back().id, kNoRun, next - 1, true});
@@ -127,7 +154,12 @@ class Marks {
  private:
   static constexpr std::int64_t kPatienceNs = 2'000'000'000;
   static constexpr std::size_t kMaxMarks = 65'536;
+  static constexpr std::uint32_t kNotes = 8'192;  // read ten times a second
 
+  struct Note {
+    std::atomic<std::uint64_t> id{0};
+    std::atomic<std::uint32_t> correlation{0};
+  };
   struct Mark {
     WideId id;
     Run run;
@@ -185,6 +217,7 @@ class Marks {
   std::map<std::uint32_t, Waiting, Later> waiting_;
   WideId newest_ = kFirstWideId;
   std::size_t last_ = 0;  // where the last question was answered
+  std::unique_ptr<Note[]> notes_;
   std::uint64_t lost_ = 0;
   bool has_evicted_ = false;
 };

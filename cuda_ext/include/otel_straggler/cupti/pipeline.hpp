@@ -15,18 +15,22 @@
 #include "otel_straggler/cupti/parked.hpp"
 #include "otel_straggler/cupti/progress.hpp"
 #include "otel_straggler/cupti/run_totals.hpp"
+#include "otel_straggler/cupti/sampling.hpp"
 #include "otel_straggler/cupti/walk.hpp"
 #include "otel_straggler/record.hpp"
 
 namespace otel_straggler::cupti {
 
-enum class Way : std::uint8_t { kMarks, kLaunches };
+// How it is known which run launched a kernel: by marks that CUPTI records, by marks at which CUPTI
+// calls us, or by a call at every launch.
+enum class Way : std::uint8_t { kMarks, kCallbacks, kLaunches };
 
 // What has become of the events so far.
 struct PipelineCounts {
   std::uint64_t events = 0;        // kernels, copies, sets, graphs
   std::uint64_t invalid = 0;       // without timestamps, or ended before they began
   std::uint64_t early = 0;         // from before tracing was set up: another clock
+  std::uint64_t attributed = 0;    // launched in a run, known which
   std::uint64_t outside = 0;       // launched while no run was open
   std::uint64_t lost = 0;          // launched in a run, unknown which
   std::uint64_t late = 0;          // of runs that had been handed out
@@ -49,9 +53,20 @@ class Pipeline {
     idle_since_ns_ = std::exchange(traced_until_ns_, kOpen);
     traced_since_ns_ = now_ns;
     not_before_ns_ = wall_ns;
+    complete_until_ns_ = 0;
     marks_->restart();
     parked_.clear();
+    windows_.clear();
     progress_ = Progress();
+  }
+
+  // Kernel records were switched on or off; in order, before runs that ended after it are added.
+  void learn(const Switch& one) { windows_.learn(one); }
+
+  // All records of what was launched up to then have come back, and were processed.
+  void complete_until(std::int64_t time_ns) {
+    const bool is_settled = !has_marks() || marks_->known() == marks_->issued();
+    if (is_settled && parked_.size() == 0) complete_until_ns_ = time_ns;
   }
 
   // Runs that began before are not whole.
@@ -106,7 +121,7 @@ class Pipeline {
   }
 
   // Ended runs, in order. They wait here for their numbers, as long as a caller drains them: call
-  // drain_ready() after each.
+  // drain_ready() after each. What CUDA events have measured of them they keep, unless kernels were.
   void add(const Record* records, std::size_t count) {
     for (std::size_t at = 0; at < count; ++at) waiting_.push_back({records[at], kNever});
   }
@@ -134,6 +149,7 @@ class Pipeline {
   }
 
   std::size_t waiting() const { return waiting_.size(); }
+  std::uint64_t windows() const { return windows_.opened(); }
   const ParkedKernels& parked() const { return parked_; }
   const PipelineCounts& counts() const { return counts_; }
   KernelStats& stats() { return stats_; }
@@ -188,18 +204,18 @@ class Pipeline {
   }
 
   Answer find(std::uint32_t correlation) {
-    return way_ == Way::kMarks ? marks_->find(correlation) : launches_->find(correlation);
+    return has_marks() ? marks_->find(correlation) : launches_->find(correlation);
   }
 
   WideId widen(std::uint32_t correlation) {
-    if (way_ == Way::kMarks) return marks_->widen(correlation);
+    if (has_marks()) return marks_->widen(correlation);
     const WideId id = widen_near(newest_, correlation);
     newest_ = std::max(newest_, id);
     return id;
   }
 
   std::uint32_t newest() const {
-    return way_ == Way::kMarks ? marks_->issued() : launches_->newest();
+    return has_marks() ? marks_->issued() : launches_->newest();
   }
 
   std::uint32_t number_of(const GpuEvent& event) {
@@ -217,6 +233,7 @@ class Pipeline {
     progress_.saw(event.device, event.stream, widen(event.correlation));
     std::uint32_t section = kNoSection;
     if (answer.knowledge == Knowledge::kKnown) {
+      ++counts_.attributed;
       section = directory_->section_of(answer.run);
       put_into_run(event, kernel, is_valid, answer.run);
     } else if (answer.knowledge == Knowledge::kUnattributed) {
@@ -250,17 +267,19 @@ class Pipeline {
     const bool is_before = record.start_ns >= idle_since_ns_ && record.end_ns <= traced_since_ns_;
     if (is_before || record.start_ns >= traced_until_ns_) return GpuState::kOff;
     if (run_of(record.span) == kNoRun) return GpuState::kMissing;  // one in four billion
-    if (way_ == Way::kMarks && directory_->is_elsewhere(run_of(record.span))) return GpuState::kOff;
-    if (record.start_ns < traced_since_ns_ || record.end_ns > traced_until_ns_ ||
-        record.start_ns < flawed_until_ns_) {
+    if (has_marks() && directory_->is_elsewhere(run_of(record.span))) return GpuState::kOff;
+    if (record.start_ns < traced_since_ns_ || record.end_ns > traced_until_ns_) {
       return GpuState::kMissing;
     }
+    if (!windows_.hold(record)) return GpuState::kOff;
+    if (record.start_ns < flawed_until_ns_) return GpuState::kMissing;
     const bool is_late = now_ns - record.end_ns >= kPatienceNs;
     std::uint32_t outstanding = 0;
     if (can_count(record, outstanding)) {
       if (outstanding == 0) return timed(waiting);
       return is_late ? GpuState::kMissing : GpuState::kAwaited;
     }
+    if (record.end_ns <= complete_until_ns_) return timed(waiting);
     if (is_late) return is_beyond(record) ? timed(waiting) : GpuState::kMissing;
     return progress_.flushes() >= waiting.ready_after_flush ? timed(waiting) : GpuState::kAwaited;
   }
@@ -280,7 +299,7 @@ class Pipeline {
   // Whether it is known how many of the run's launches have not come back: where launches are
   // counted, and none was a graph's. Runs inside it were handed out before: they ended earlier.
   bool can_count(const Record& record, std::uint32_t& outstanding) {
-    if (way_ != Way::kLaunches) return false;
+    if (has_marks()) return false;
     const Run run = run_of(record.span);
     const RunTotals* totals = runs_.find(run);
     const std::uint32_t launched = directory_->launched(run);
@@ -290,12 +309,14 @@ class Pipeline {
     return true;
   }
 
+  bool has_marks() const { return way_ != Way::kLaunches; }
+
   bool is_beyond(const Record& record) {
     std::uint32_t newest = 0;
     const bool is_recorded = directory_->newest_at_end(run_of(record.span), newest);
     if (!is_recorded && !progress_.newest_at(record.end_ns, newest)) return false;
     WideId id = widen_near(newest_, newest);
-    if (way_ == Way::kMarks && !marks_->id_of(newest, id)) return false;
+    if (has_marks() && !marks_->id_of(newest, id)) return false;
     // A mark may have come, and with it kernels of after it, but those parked for it not been
     // asked.
     return parked_.first() > id && progress_.is_beyond(id);
@@ -303,14 +324,16 @@ class Pipeline {
 
   void hand_out(Record& record, GpuState state, std::vector<Record>& out) {
     const Run run = run_of(record.span);
+    const GpuSlot by_events = record.gpu;
     record.gpu = GpuSlot{};
     record.gpu.state = state;
     if (state == GpuState::kTimed) {
       fill(record.gpu, runs_.find(run));
       ++counts_.timed_runs;
-    } else if (state == GpuState::kMissing) {
-      ++counts_.missing_runs;
+    } else if (by_events.state != GpuState::kOff) {
+      record.gpu = by_events;
     }
+    counts_.missing_runs += record.gpu.state == GpuState::kMissing ? 1U : 0U;
     if (state != GpuState::kOff && run != kNoRun) {
       runs_.pass_on(run, run_of(record.parent));
       const bool is_inside = record.parent != kNoSpan && state == GpuState::kMissing;
@@ -336,6 +359,7 @@ class Pipeline {
   RunTable runs_;
   Progress progress_;
   ParkedKernels parked_;
+  RecordedWindows windows_;
   std::deque<Waiting> waiting_;
   PipelineCounts counts_;
   WideId newest_ = kFirstWideId;
@@ -345,6 +369,7 @@ class Pipeline {
   std::int64_t traced_since_ns_ = kOpen;
   std::int64_t traced_until_ns_ = 0;
   std::int64_t flawed_until_ns_ = 0;
+  std::int64_t complete_until_ns_ = 0;
 };
 
 }  // namespace otel_straggler::cupti
