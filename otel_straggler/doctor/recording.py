@@ -160,14 +160,14 @@ def _library_text(probed: Probed) -> str:
 
 
 def _attribution_text(could: str, attribution: str) -> str:
-    """Whether kernels are told apart by section."""
+    """Whether it says in which section a kernel was launched."""
     if could != "cupti":
         return ""
     if attribution == WORKS:
-        return " It tells which section a kernel was launched in."
+        return " It shows which section a kernel was launched in."
     if attribution == NOT_TRIED:
         return (
-            " Whether it tells which section a kernel was launched in shows in training: "
+            " Only training shows whether it finds the section that a kernel was launched in: "
             "gpu_timing() says so."
         )
     cause = GPU_TIMING_REASONS[attribution].cause

@@ -163,7 +163,7 @@ class Probed:
         cupti_reported: the same as text.
         events: why sections cannot be timed by events; empty: they can.
         library, version: the libcupti that was used, and of its interface.
-        attribution: whether it tells which section a kernel was launched in: ``WORKS``,
+        attribution: whether it shows which section a kernel was launched in: ``WORKS``,
             ``NOT_TRIED``, or a code of why not.
     """
 

@@ -134,7 +134,7 @@ def test_a_machine_that_could_time_kernels_says_how_to_switch_it_on(
     assert finding.remedy == "export OTEL_STRAGGLER_GPU_TIMING=cupti"
     assert finding.sentence.startswith("GPU timing is off (auto, the default)")
     assert f"kernels by CUPTI (tried: {library}, interface 130000)" in finding.sentence
-    assert "shows in training" in finding.sentence
+    assert "Only training shows whether" in finding.sentence
     assert {name: finding.value[name] for name in ("could", "library", "interface", "default")} == {
         "could": "cupti",
         "library": library,
@@ -163,7 +163,7 @@ def test_what_auto_times_is_on_by_default(
 @pytest.mark.parametrize(
     ("attribution", "expected"),
     [
-        ("works", "It tells which section a kernel was launched in."),
+        ("works", "It shows which section a kernel was launched in."),
         ("takeover", "Kernels would have no section: another profiler takes what CUPTI gives"),
     ],
 )

@@ -101,7 +101,7 @@ def test_sections_without_profile_cuda_ask_for_no_kernels(gpu: Any) -> None:
     assert codes(report()) == ("not_profiled", "not_profiled")
 
 
-def test_kernels_that_do_not_count_are_told_from_none(gpu: Any) -> None:
+def test_kernels_that_do_not_count_are_not_none(gpu: Any) -> None:
     """None at all; in sections without profile_cuda; collectives alone; and then one that counts:
     a number, once it ran five times also against its own past."""
     Detector.initialize()
