@@ -12,6 +12,7 @@ import numpy as np
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.answer_type import TONES, run_cost_per_hour
 from otel_straggler.collector.views.attempts import launches_json
+from otel_straggler.collector.views.missing_scores import missing_scores_text
 from otel_straggler.collector.views.numbers import number, own_step_s, seconds
 from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.goodput.report import goodput_json
@@ -54,6 +55,7 @@ def run_json(view: WorldView) -> Json:
         "cause": world.cause or None,
         "resolvable_slowdown": number(world.resolvable_slowdown),
         "on_gpu": view.on_gpu,
+        "gpu_scores_missing": missing_scores_text(view) or None,
         "gpu_seconds_lost": number(lost_s),
         "gpu_seconds_lost_per_hour": None
         if view.has_ended or view.silent_s is not None
