@@ -18,7 +18,8 @@ SOURCES = {path.name: path.read_text(encoding="utf-8") for path in FAKES.glob("f
 CHAPTERS = {part.split(",")[0]: part for part in TEXT.split("\n## ")[1:]}
 NAMED = {name: set(re.findall(r"`(\w+)`", part)) for name, part in CHAPTERS.items()}
 FUNCTION = re.compile(
-    r"^(?:\w+(?:\(\(.*\)\))? )*?(?:const )?[\w:]+[ *]+(fake_\w+|cu[A-Z]\w+|cupti\w+|nvml[A-Z]\w+)\(",
+    r"^(?:\w+(?:\(\(.*\)\))? )*?(?:const )?[\w:]+[ *]+"
+    r"(fake_\w+|cu[A-Z]\w+|cupti\w+|nvml[A-Z]\w+)\(",
     re.MULTILINE,
 )
 WAYS = ("measured", "documented", "believed", "control")
