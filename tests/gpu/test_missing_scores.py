@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from otel_straggler.detector import Detector, Report
 from otel_straggler.model.missing_gpu_scores import MISSING_GPU_SCORES, number_of_reason
 from otel_straggler.native import NATIVE
 from otel_straggler.report.collected import CollectedReports
+from otel_straggler.semconv import GPU_TIMING_REASONS
 
 pytestmark = pytest.mark.skipif(
     NATIVE is None, reason="the extension was not built: it would show why scores are missing"
@@ -148,3 +150,13 @@ def test_a_report_of_a_collector_says_what_its_scores_show() -> None:
 
 def test_a_reason_that_the_list_lacks_does_not_end_a_collective() -> None:
     assert number_of_reason("of tomorrow") == number_of_reason("not_known")
+
+
+def test_every_reason_is_in_the_reference() -> None:
+    """Those of GPU timing are listed with the names on the wire."""
+    pages = Path(__file__).parents[2] / "docs" / "reference"
+    if not pages.is_dir():
+        pytest.skip("no documentation here: it would show that it lists every reason")
+    page = (pages / "scores.md").read_text(encoding="utf-8")
+    own = MISSING_GPU_SCORES.keys() - GPU_TIMING_REASONS.keys()
+    assert [code for code in own if f"| `{code}` |" not in page] == []
