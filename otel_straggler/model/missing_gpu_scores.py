@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from otel_straggler.model.rank_names import ranks_text
@@ -67,7 +67,7 @@ def reason_of_number(number: float) -> str:
     return _CODES[int(number)] if is_known else "not_known"
 
 
-def why_missing(relative: float, individual: float, why_no_kernels: str) -> tuple[str, str]:
+def why_missing(relative: float, individual: float, why_no_kernels: str) -> Codes:
     """Codes of why a relative and an individual GPU score are NaN; "" of one that is not.
 
     Args:
@@ -82,28 +82,31 @@ def why_missing(relative: float, individual: float, why_no_kernels: str) -> tupl
     )
 
 
-def why_missing_in_window(relative: float, individual: float) -> tuple[str, str]:
+def why_missing_in_window(relative: float, individual: float) -> Codes:
     """The same of a collector's window, where every rank with kernels has an individual score."""
     return why_missing(relative, individual, "not_received" if math.isnan(individual) else "")
 
 
-def missing_text(relative: Mapping[int, str], individual: Mapping[int, str]) -> str:
-    """One line on the scores that are missing, by rank; "" if none is.
+Codes = tuple[str, str]
+"""Of a rank's relative and individual score; "" of one that is not missing."""
 
-    >>> missing_text({0: "no_cuda", 1: "no_cuda"}, {0: "no_cuda", 1: "no_cuda"})
+
+def missing_text(ranks: Mapping[Codes, Sequence[int]]) -> str:
+    """One line on the scores that are missing, from the ranks by codes; "" if none is.
+
+    >>> missing_text({("no_cuda", "no_cuda"): [0, 1]})
     'no GPU scores of ranks 0 and 1: kernels are not timed, because torch was built without CUDA, \
 or sees no GPU (no_cuda). What to do: install a torch for CUDA'
-    >>> missing_text({}, {2: "few_executions"})
+    >>> missing_text({("", "few_executions"): [2], ("", ""): [3]})
     'no individual GPU score of rank 2: no kernel was recorded often enough yet to be a reference \
 (few_executions). What to do: none: it has a score as soon as one was recorded five times'
     """
-    ranks: dict[tuple[str, str], list[int]] = {}
-    for rank in sorted({*relative, *individual}):
-        codes = relative.get(rank, ""), individual.get(rank, "")
+    by_text: dict[Codes, list[int]] = {}
+    for codes, named in sorted(ranks.items(), key=lambda each: each[1][0]):
         for code in dict.fromkeys(filter(None, codes)):
             which = "" if codes == (code, code) else _WHICH[codes.index(code)]
-            ranks.setdefault((which, code), []).append(rank)
-    texts = [_text(which, code, named) for (which, code), named in ranks.items()]
+            by_text.setdefault((which, code), []).extend(named)
+    texts = [_text(which, code, named) for (which, code), named in by_text.items()]
     more = len(texts) - MAX_REASONS
     return "; ".join(texts[:MAX_REASONS] + ([f"and {more} more reasons"] if more > 0 else []))
 

@@ -87,7 +87,12 @@ class Report:
     def why_no_gpu_scores(self) -> str:
         """One line on the GPU scores that are NaN: of which ranks, why, and what to do. Empty if
         there is none."""
-        return missing_text(self.gpu_relative_missing, self.gpu_individual_missing)
+        relative, individual = self.gpu_relative_missing, self.gpu_individual_missing
+        ranks: dict[tuple[str, str], list[int]] = {}
+        for rank in sorted({*relative, *individual}):
+            codes = relative.get(rank, ""), individual.get(rank, "")
+            ranks.setdefault(codes, []).append(rank)
+        return missing_text(ranks)
 
     def identify_stragglers(
         self,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from otel_straggler.collector.views.world_view import WorldView
+from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.model.missing_gpu_scores import (
     MISSING_GPU_SCORES,
+    Codes,
     missing_text,
     why_missing_in_window,
 )
@@ -15,22 +16,31 @@ from otel_straggler.model.missing_gpu_scores import (
 def missing_scores_text(view: WorldView) -> str:
     """Of the ranks in the newest window; empty if none is missing, or the run has no GPU. Cost:
     O(R), some 0.5 µs a rank that has none."""
-    table = view.table
-    if table is None or not view.on_gpu:
-        return ""
-    scores = np.stack([table.gpu_relative, table.gpu_individual], axis=1)
-    is_missing = np.isnan(scores).any(axis=1)
-    if not is_missing.any():
+    if view.table is None or not view.on_gpu:
         return ""
     timing = _timing_reasons(view)
-    missing: tuple[dict[int, str], dict[int, str]] = {}, {}
-    for rank, own in zip(
-        table.ranks[is_missing].tolist(), scores[is_missing].tolist(), strict=True
-    ):
-        for by_rank, code in zip(missing, why_missing_in_window(*own), strict=True):
-            if code:
-                by_rank[rank] = timing.get(rank, code)
-    return missing_text(*missing)
+    ranks: dict[Codes, list[int]] = {}
+    for codes, missing in _missing(view.table).items():
+        for rank in missing:
+            reason = timing.get(rank)
+            of_rank = (
+                codes
+                if reason is None
+                else (reason if codes[0] else "", reason if codes[1] else "")
+            )
+            ranks.setdefault(of_rank, []).append(rank)
+    return missing_text(ranks)
+
+
+def _missing(table: RankTable) -> dict[Codes, list[int]]:
+    """Ranks without a score, by what the scores show of why."""
+    relative, individual = np.isnan(table.gpu_relative), np.isnan(table.gpu_individual)
+    cases = {
+        why_missing_in_window(np.nan, np.nan): relative & individual,
+        why_missing_in_window(np.nan, 1.0): relative & ~individual,
+        why_missing_in_window(1.0, np.nan): ~relative & individual,
+    }
+    return {codes: table.ranks[mask].tolist() for codes, mask in cases.items() if mask.any()}
 
 
 def _timing_reasons(view: WorldView) -> dict[int, str]:
