@@ -130,7 +130,11 @@ bench-detection: dev ## who finds the slow rank: all methods, all cases; then do
 bench-peers: ## sections, reports and ingest beside NVRx and Rotel, in an environment with them (.venv-peers)
 	@benchmarks/bench-peers $(PYTHON) .venv-peers $(TORCH) $(NVRX) $(ROTEL)
 
-.PHONY: gpu-check gpu-soak
+.PHONY: gpu-check gpu-soak gpu-dry-run
+gpu-dry-run: dev ## all of gpu-check without a GPU, on a fake libcupti: whether every experiment runs, in 330 s
+	rm -f out/gpu-dry-run.json
+	$(BIN)/python -m benchmarks.gpu --fake --quick --seconds 330 --json out/gpu-dry-run.json
+
 gpu-check: ## what timing kernels does on this machine's GPU, in ten minutes (PYTHON with torch)
 	@$(PYTHON) -m benchmarks.gpu --here
 	$(PYTHON) -c 'from setuptools import setup; setup()' --quiet build_ext --inplace

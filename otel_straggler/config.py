@@ -63,7 +63,7 @@ _GPU_TIMING = Kind(
 _GPU_OVERHEAD = Kind(
     accepts=lambda value: is_number(value) and 0 <= value <= 1,
     expected="a part of the step from 0 to 1",
-    remedy="Leave it out for 0.01, which is 1 %; 0 is no limit.",
+    remedy="Leave it out for 0.005, which is half a percent; 0 is no limit.",
     read=read_number,
     convert=float,
 )
@@ -187,7 +187,7 @@ class ClientSettings:
         "auto", _GPU_TIMING, *own("GPU_TIMING", "cupti"), otherwise="`auto`"
     )
     gpu_overhead: float = setting(
-        0.01, _GPU_OVERHEAD, *own("GPU_OVERHEAD", "0.02"), otherwise="`0.01`"
+        0.005, _GPU_OVERHEAD, *own("GPU_OVERHEAD", "0.02"), otherwise="`0.005`"
     )
     hardware: bool = setting(True, _ON_UNLESS_OFF, *own("HARDWARE", "off"), otherwise="`on`")
     collectives: bool = setting(True, _ON_UNLESS_OFF, *own("COLLECTIVES", "off"), otherwise="`on`")

@@ -43,12 +43,17 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", default="", help="keys, with commas: E3,E4")
+    parser.add_argument(
+        "--missing", action="store_true", help="only what the JSON does not have as done"
+    )
     parser.add_argument("--quick", action="store_true", help="fewer rounds, for a quick check")
     parser.add_argument("--soak", action="store_true", help="E9 alone, 8 minutes")
     parser.add_argument("--json", default="", help="add results to this file")
     parser.add_argument("--seconds", type=float, default=0.0, help="of all experiments together")
     parser.add_argument("--here", action="store_true", help="only say whether there is a GPU")
-    parser.add_argument("--fake", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--fake", action="store_true", help="a dry run without a GPU; its figures mean nothing"
+    )
     parser.add_argument("--experiments", default=STANDARD, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
 

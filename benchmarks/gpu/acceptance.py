@@ -1,4 +1,4 @@
-"""Which tier the results allow as the default."""
+"""What the results allow as the default: which tier, and whether kernels are sampled on top."""
 
 from __future__ import annotations
 
@@ -9,76 +9,114 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One condition of "cupti may be the default".
+    """One condition of a default.
 
     Attributes:
         experiment, figure: what is looked at.
         minimum, maximum: it must lie there.
-        words: the condition, for people.
+        text: the condition, for people.
         is_needed: without its figure nothing is decided; else the rule is left out.
+        noise: a figure of the same experiment that would be 0 without noise; where it is beyond
+            ``maximum``, the rule can be kept and not broken.
     """
 
     experiment: str
     figure: str
     minimum: float | None
     maximum: float | None
-    words: str
+    text: str
     is_needed: bool = True
+    noise: str = ""
 
 
-WAYS = ("m1", "m2")
+EVENTS = (
+    Rule("E3", "large events", None, 0.5, "E3: CUDA events cost the large model at most 0.5 %"),
+    Rule("E14", "events spans with GPU times", 1, None, "E14: sections get their GPU times"),
+    Rule(
+        "E3", "small events", None, 1.0, "E3: they cost the small model at most 1 %",
+        is_needed=False, noise="small off again",
+    ),
+)  # fmt: skip
+"""Of CUDA events, in every step."""
+
+SAMPLING = (
+    Rule("E4", "attributed m1", 99.9, None, "E4: 99.9 % of kernels in their section"),
+    Rule("E16", "kernels between wrong marks c", None, 0, "E16: kernels lie between their marks"),
+    Rule("E3", "large m1", None, 0.5, "E3: in every step, they cost the large model at most 0.5 %"),
+    Rule("E17", "small 1 in 50", None, 0.5, "E17: in 1 step of 50, the small model at most 0.5 %"),
+    Rule("E16", "idle c", None, 0.2, "E16: the steps between cost at most 0.2 %"),
+    Rule(
+        "E16", "residue of launches c", None, 0.2,
+        "E16: launches cost at most 0.2 % of a step more after it was on",
+    ),
+    Rule(
+        "E16", "residue c", None, 0.2, "E16: steps take at most 0.2 % more after it was on",
+        is_needed=False, noise="residue also_never",
+    ),
+    Rule(
+        "E6", "residue m1", None, 0.2, "E6: the same with our timer",
+        is_needed=False, noise="residue also_never",
+    ),
+    Rule("E7", "lost m1", None, 0, "E7: torch.profiler and we both get everything"),
+    Rule("E9", "flaws m1", None, 0, "E9: 25 million records, flat memory", is_needed=False),
+)  # fmt: skip
+"""Of kernel records in one step of many, by marks."""
 
 
-def rules(way: str) -> tuple[Rule, ...]:
-    """For our timer by marks (m1) or by launches (m2)."""
-    return (
-        Rule("E3", f"large {way}", None, 0.5, "E3: large model at most +0.5 %"),
-        Rule("E3", f"small {way}", None, 1.0, "E3: small model at most +1 %"),
-        Rule("E4", f"attributed {way}", 99.9, None, "E4: 99.9 % of kernels in their section"),
-        Rule("E6", f"residue {way}", None, 0.2, "E6: at most 0.2 % slower after it was on"),
-        Rule("E7", f"lost {way}", None, 0, "E7: torch.profiler and we both get everything"),
-        Rule("E9", f"flaws {way}", None, 0, "E9: 25 million records, flat memory", is_needed=False),
-    )
-
-
-GOVERNED = frozenset({"small m1", "small m2"})
-"""What a governor mends at run time: where it costs more, the tier steps down by itself."""
-
-
-def decide(experiments: Mapping[str, Any], *, has_governor: bool) -> dict[str, Any]:
-    """``default``: cupti, "cupti, governed", events, or undecided; and the reasons by way.
+def decide(experiments: Mapping[str, Any]) -> dict[str, Any]:
+    """``auto_tier`` (events, off or undecided), ``kernel_sampling`` (on, off or undecided), the
+    ``rules`` of both with what became of each, and ``because``, which names what decided.
 
     Args:
         experiments: by key, as ``running.py`` makes them.
-        has_governor: whether the package steps a costly tier down by itself.
     """
-    ways = {way: _decide_way(experiments, way, has_governor) for way in WAYS}
-    for answer in ("cupti", "cupti, governed"):
-        for way, result in ways.items():
-            if result["default"] == answer:
-                return {"default": answer, "way": way, "ways": ways}
-    is_open = any(result["default"] == "undecided" for result in ways.values())
-    return {"default": "undecided" if is_open else "events", "way": None, "ways": ways}
+    events = {rule: _evaluate(experiments, rule) for rule in EVENTS}
+    sampling = {rule: _evaluate(experiments, rule) for rule in SAMPLING}
+    tier = _outcome(events, "events")
+    why = _reasons(experiments, sampling)
+    return {
+        "auto_tier": tier,
+        "kernel_sampling": "off" if tier == "off" else _outcome(sampling, "on"),
+        "rules": {
+            "events": {rule.text: verdict for rule, verdict in events.items()},
+            "sampling": {rule.text: verdict for rule, verdict in sampling.items()},
+        },
+        "because": {
+            "events": _reasons(experiments, events),
+            "sampling": ["there is nothing to sample over", *why] if tier == "off" else why,
+        },
+    }
 
 
-def _decide_way(experiments: Mapping[str, Any], way: str, has_governor: bool) -> dict[str, Any]:
-    verdicts = {rule: _evaluate(experiments, rule) for rule in rules(way)}
+def _outcome(verdicts: Mapping[Rule, str], kept: str) -> str:
+    if "broken" in verdicts.values():
+        return "off"
+    is_open = any(rule.is_needed and v in ("unknown", "noise") for rule, v in verdicts.items())
+    return "undecided" if is_open else kept
+
+
+def _reasons(experiments: Mapping[str, Any], verdicts: Mapping[Rule, str]) -> list[str]:
+    """What is broken, with its figure; else what is not known; else that all is kept."""
     broken = [rule for rule, verdict in verdicts.items() if verdict == "broken"]
-    is_open = any(rule.is_needed and v == "unknown" for rule, v in verdicts.items())
-    if any(rule.figure not in GOVERNED or not has_governor for rule in broken):
-        default = "events"
-    elif is_open:
-        default = "undecided"
-    else:
-        default = "cupti, governed" if broken else "cupti"
-    return {"default": default, "rules": {rule.words: v for rule, v in verdicts.items()}}
+    if broken:
+        values = {rule: _value(experiments, rule.experiment, rule.figure) for rule in broken}
+        return [f"not kept: {rule.text} (measured {value:.3g})" for rule, value in values.items()]
+    unknown = [r.text for r, v in verdicts.items() if r.is_needed and v in ("unknown", "noise")]
+    return [f"not measured: {text}" for text in unknown] or ["every rule that was measured is kept"]
 
 
 def _evaluate(experiments: Mapping[str, Any], rule: Rule) -> str:
-    figures = experiments.get(rule.experiment, {}).get("figures", {})
-    value = figures.get(rule.figure, {}).get("value")
+    value = _value(experiments, rule.experiment, rule.figure)
     if value is None:
         return "unknown"
     is_low = rule.minimum is not None and not value >= rule.minimum
     is_high = rule.maximum is not None and not value <= rule.maximum
-    return "broken" if is_low or is_high else "kept"
+    if not is_low and not is_high:
+        return "kept"
+    noise = _value(experiments, rule.experiment, rule.noise) if rule.noise else None
+    is_noise = noise is not None and rule.maximum is not None and abs(noise) > rule.maximum
+    return "noise" if is_noise else "broken"
+
+
+def _value(experiments: Mapping[str, Any], key: str, figure: str) -> Any:
+    return experiments.get(key, {}).get("figures", {}).get(figure, {}).get("value")

@@ -41,7 +41,7 @@ class Arm:
         self.name = name
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         command = [sys.executable, "-m", "benchmarks.gpu.arm", module, name, json.dumps(options)]
-        self._process = subprocess.Popen(
+        self._process = _starter()(
             command,
             cwd=ROOT,
             stdin=subprocess.PIPE,
@@ -111,6 +111,15 @@ class Arm:
         self._process.kill()
         lines = " | ".join(last_lines(self._errors))
         return ArmFailedError(f"arm {self.name} {why} ({how}){': ' + lines if lines else ''}")
+
+
+def _starter() -> Any:
+    """``subprocess.Popen``; where the GPU is faked, what forks this process."""
+    if not os.environ.get(FAKE):
+        return subprocess.Popen
+    from benchmarks.gpu.forked import Forked
+
+    return Forked
 
 
 class Arms:

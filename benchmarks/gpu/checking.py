@@ -7,7 +7,7 @@ import json
 import math
 import sys
 import time
-from importlib.util import find_spec
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,29 +15,32 @@ from benchmarks.gpu.acceptance import decide
 from benchmarks.gpu.environment import environment, gpu_now, throttled
 from benchmarks.gpu.experiment import Experiment
 from benchmarks.gpu.registry import experiments
-from benchmarks.gpu.running import run_experiment
+from benchmarks.gpu.running import NO_TIME, run_experiment
 from benchmarks.gpu.table import decision, text
+from benchmarks.gpu.visit import limit_s, shares_s
 
 CHECK_S, SOAK_S = 570.0, 560.0
 """Of all experiments together; of the soak."""
-SCHEMA = 1
+SCHEMA = 2
 
 
 def check(given: argparse.Namespace) -> bool:
     """Whether an experiment failed. The JSON is written after each."""
-    chosen = _chosen(given)
     path = Path(given.json) if given.json else None
     known = _known(path)
-    until_s = time.monotonic() + (given.seconds or (SOAK_S if given.soak else CHECK_S))
+    chosen = _chosen(given, known["experiments"])
+    seconds = given.seconds or (SOAK_S if given.soak else CHECK_S)
+    until_s = time.monotonic() + seconds
+    shares = shares_s(chosen, seconds)
     measured_on = environment()
     before = measured_on.pop("gpu")
-    for experiment in chosen:
+    for at, experiment in enumerate(chosen):
         print(f"{experiment.key}: {experiment.question}", file=sys.stderr, flush=True)
         result = run_experiment(
             experiment,
             given.experiments,
             is_quick=given.quick,
-            left_s=until_s - time.monotonic(),
+            limit_s=limit_s(experiment, shares[at:], until_s - time.monotonic()),
         )
         after = gpu_now()
         if sentence := throttled(before, after):
@@ -49,21 +52,24 @@ def check(given: argparse.Namespace) -> bool:
         }
         before = after
         known["experiments"] = dict(sorted(known["experiments"].items(), key=_order))
-        known["acceptance"] = decide(known["experiments"], has_governor=_has_governor())
+        known["acceptance"] = decide(known["experiments"])
         if path is not None:
             _write(path, known)
     new = {e.key: known["experiments"][e.key] for e in chosen}
     print(text(new))
+    if late := [key for key, result in new.items() if result["status"] == NO_TIME]:
+        print(f"No time was left for {', '.join(late)}; --missing runs what the JSON lacks.")
     print(decision(known["acceptance"]))
     return any(result["status"] != "done" for result in new.values())
 
 
-def _chosen(given: argparse.Namespace) -> list[Experiment]:
+def _chosen(given: argparse.Namespace, known: Mapping[str, Any]) -> list[Experiment]:
     all_of_them = experiments(given.experiments)
     if given.soak:
         return [all_of_them["E9"]]
     if not given.only:
-        return [e for key, e in all_of_them.items() if key != "E9"]
+        done = {k for k, one in known.items() if one["status"] == "done"} if given.missing else ()
+        return [e for key, e in all_of_them.items() if key != "E9" and key not in done]
     wanted = [key.strip().upper() for key in given.only.split(",")]
     if unknown := [key for key in wanted if key not in all_of_them]:
         known = ", ".join(sorted(all_of_them, key=_number))
@@ -95,13 +101,6 @@ def _finite(result: Any) -> Any:
     if isinstance(result, list | tuple):
         return [_finite(value) for value in result]
     return None if isinstance(result, float) and not math.isfinite(result) else result
-
-
-def _has_governor() -> bool:
-    try:
-        return find_spec("otel_straggler.client.gpu.governor") is not None
-    except ModuleNotFoundError:
-        return False
 
 
 def _order(item: tuple[str, Any]) -> int:

@@ -23,7 +23,8 @@ class DdpTraining(Training):
         super().__init__(cuda, size, way)
         dist = cuda.torch.distributed
         backend = "gloo" if cuda.is_fake else "nccl"
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+        if not dist.is_initialized():
+            dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
         self._model = cuda.torch.nn.parallel.DistributedDataParallel(self._model)
         self._model._set_ddp_runtime_logging_sample_rate(every)
         self._every = every

@@ -112,7 +112,7 @@ EXPERIMENT = Experiment(
         Expected(figure="libcuptis mapped", minimum=1, maximum=1, is_requirement=True),
         Expected(figure="interface version", minimum=18),
         Expected(figure="EnableDriverApi result", minimum=0, maximum=0),
-        Expected(figure="EnableHWTrace result", minimum=27, maximum=27),
+        Expected(figure="EnableHWTrace result", minimum=15, maximum=15),
         Expected(figure="kernels, enabled before the context", minimum=LAUNCHES),
         Expected(
             figure="kernels, enabled after the context",
@@ -121,5 +121,6 @@ EXPERIMENT = Experiment(
         ),
     ),
     limit_s=60,
+    budget_s=14,
     measure=measure,
 )

@@ -111,5 +111,6 @@ EXPERIMENT = Experiment(
         ),
     ),
     limit_s=45,
+    budget_s=10,
     measure=measure,
 )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from benchmarks.gpu.arms import arms_of
 from benchmarks.gpu.cuda import cuda
 from benchmarks.gpu.experiment import Expected, Experiment, Notebook
 from benchmarks.gpu.kernel_medians import Kernels, kernels_of, score_beside
+from benchmarks.gpu.neighbour import Neighbour, percent_slower, search
 from benchmarks.gpu.ways import Timed
 from benchmarks.gpu.workloads import Size, Training
 
@@ -21,24 +21,6 @@ WINDOW, WINDOWS = 10, 5
 MOVED, QUIET = 0.95, 0.97
 WANTED = (7.0, 30.0)
 """Percent that kernels are to be slower: 10 if the neighbour can be chosen so finely."""
-SLICE_S = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What the neighbour occupies: multiprocessors with so many threads each; is_alone: and with
-    so much shared memory that most kernels find no place next to it."""
-
-    blocks: float
-    threads: int
-    is_alone: bool = False
-
-
-LOADS = (
-    *(Load(1.0, threads) for threads in (128, 256, 512, 1024)),
-    *(Load(part, 1024, is_alone=True) for part in (0.01, 0.03, 0.06, 0.1, 0.15, 0.25, 0.4)),
-)
-"""From light to heavy; blocks as a part of all multiprocessors."""
 
 
 def measure(notebook: Notebook) -> None:
@@ -80,8 +62,14 @@ class Arm:
         self._window(20)
         peer = self._window(5 * WINDOW)
         quiet = [score_beside(self._window(), peer) for _ in range(WINDOWS)]
-        load, tried = self._search(peer)
-        with _Neighbour(self._probe, self._stream, load):
+        load, tried = search(
+            partial(Neighbour, self._probe, self._stream),
+            lambda: percent_slower(self._window(6), peer),
+            lambda: self._window(2),
+            self._cuda.synchronize,
+            WANTED,
+        )
+        with Neighbour(self._probe, self._stream, load):
             self._window(3)
             slow = [self._window() for _ in range(WINDOWS)]
         self._way.end_turn()
@@ -93,26 +81,6 @@ class Arm:
             "tried": tried,
         }
 
-    def _search(self, peer: Kernels) -> tuple[Load, list[Any]]:
-        """The first load that slows kernels as wanted; else the lightest beyond, or the last. What
-        the driver refuses is left out."""
-        tried: list[tuple[Load, float]] = []
-        for load in LOADS:
-            try:
-                with _Neighbour(self._probe, self._stream, load):
-                    self._window(2)
-                    tried.append((load, percent_slower(self._window(6), peer)))
-            except RefusedError:
-                continue
-            finally:
-                self._cuda.synchronize()  # slices that wait are not the next load's
-            if WANTED[0] <= tried[-1][1] <= WANTED[1]:
-                break
-        fitting = [t for t in tried if WANTED[0] <= t[1] <= WANTED[1]]
-        beyond = sorted((t for t in tried if t[1] > WANTED[1]), key=lambda t: t[1])
-        chosen = (fitting or beyond or tried[-1:] or [(LOADS[0], 0.0)])[0][0]
-        return chosen, [[asdict(t[0]), t[1]] for t in tried]
-
     def _window(self, steps: int = WINDOW) -> Kernels:
         for _ in range(steps):
             self._training.step()
@@ -122,62 +90,6 @@ class Arm:
     def finish(self) -> dict[str, Any]:
         self._way.stop()
         return self._way.facts()
-
-
-def percent_slower(own: Kernels, peer: Kernels) -> float:
-    """By medians, weighted with the time that the peer spends in each kernel."""
-    common = [name for name in peer if name in own and peer[name][0] > 0]
-    weight = sum(peer[name][1] for name in common)
-    slower = sum(peer[name][1] * own[name][0] / peer[name][0] for name in common)
-    return 100 * (slower / weight - 1) if weight else float("nan")
-
-
-class RefusedError(RuntimeError):
-    """The driver refused a neighbour; the message has its result."""
-
-
-class _Neighbour:
-    """Keeps so many multiprocessors busy in slices, on a stream of its own, while it is open."""
-
-    def __init__(self, probe: Any, stream: int, load: Load) -> None:
-        self._probe, self._stream = probe, stream
-        processors, shared = _device()
-        self._blocks = max(1, round(load.blocks * processors))
-        self._threads, self._shared = load.threads, shared if load.is_alone else 0
-        self._code = 0
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        self._thread.join()
-        if self._code:
-            raise RefusedError(f"the driver refused the neighbour with {self._code}")
-
-    def _run(self) -> None:
-        """A slice every ``SLICE_S``, about as long as that."""
-        ticks = int(1.9e9 * SLICE_S)
-        next_s = time.monotonic()
-        while not self._ends.is_set() and not self._code:
-            self._code = self._probe.occupy(
-                ticks, self._blocks, self._threads, self._shared, self._stream
-            )
-            next_s += SLICE_S
-            self._ends.wait(max(0.0, next_s - time.monotonic()))
-
-
-def _device() -> tuple[int, int]:
-    """Multiprocessors, and bytes of shared memory that a block may have at most."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return 132, 0
-    result = torch.cuda.get_device_properties(0)
-    maximum = getattr(result, "shared_memory_per_block_optin", 64 * 1024)
-    return int(result.multi_processor_count), min(int(maximum), 200 * 1024)
 
 
 make_arm = Arm
@@ -191,5 +103,6 @@ EXPERIMENT = Experiment(
         Expected(figure="steps until the score has moved", maximum=50, is_requirement=True),
     ),
     limit_s=75,
+    budget_s=30,
     measure=measure,
 )

@@ -115,5 +115,6 @@ EXPERIMENT = Experiment(
     question="Whether GPU times arrive within 2 s while the GPU is never idle",
     expected=tuple(e for rate in RATES for name in CUPTI_WAYS for e in _expected(rate, name)),
     limit_s=75,
+    budget_s=40,
     measure=measure,
 )

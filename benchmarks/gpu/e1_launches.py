@@ -9,7 +9,7 @@ from benchmarks.gpu.arms import arms_of
 from benchmarks.gpu.cuda import cuda
 from benchmarks.gpu.experiment import Expected, Experiment, Notebook
 from benchmarks.gpu.figures import more_than
-from benchmarks.gpu.ways import way_of
+from benchmarks.gpu.named_ways import way_of
 
 ARMS = ("off", "kernels", "m1", "m2", "m3", "m4")
 BATCH = 500
@@ -92,5 +92,6 @@ EXPERIMENT = Experiment(
         Expected(figure="gpu m4", unit="ns", minimum=0, maximum=1000),
     ),
     limit_s=90,
+    budget_s=15,
     measure=measure,
 )

@@ -13,7 +13,8 @@ from benchmarks.gpu import native
 from benchmarks.gpu.arms import arms_of
 from benchmarks.gpu.cuda import cuda
 from benchmarks.gpu.experiment import Expected, Experiment, Notebook
-from benchmarks.gpu.ways import Off, Probed, Timed, way_of
+from benchmarks.gpu.named_ways import way_of
+from benchmarks.gpu.ways import Off, Probed, Timed
 
 FORWARD, STREAM, SIDE, KNOWN, BACKWARD, OPTIMIZER = 1, 2, 3, 4, 5, 6
 NAMES = {
@@ -215,7 +216,7 @@ EXPERIMENT = Experiment(
     question="Whether every kernel is counted in the section that launched it",
     expected=(
         Expected(figure="attributed m1", unit="%", minimum=99.9, is_requirement=True),
-        Expected(figure="attributed m2", unit="%", minimum=99.9, is_requirement=True),
+        Expected(figure="attributed m2", unit="%", minimum=99.9),
         Expected(figure="attributed m3", unit="%", maximum=99),
         Expected(figure="known truth", minimum=LAUNCHES, maximum=LAUNCHES),
         Expected(figure="known m1", minimum=LAUNCHES, maximum=LAUNCHES, is_requirement=True),
@@ -223,5 +224,6 @@ EXPERIMENT = Experiment(
         Expected(figure="known m2", minimum=LAUNCHES, maximum=LAUNCHES, is_requirement=True),
     ),
     limit_s=100,
+    budget_s=20,
     measure=measure,
 )

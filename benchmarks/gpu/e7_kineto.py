@@ -8,24 +8,29 @@ from typing import Any
 from benchmarks.gpu.arms import arms_of
 from benchmarks.gpu.cuda import cuda
 from benchmarks.gpu.experiment import Expected, Experiment, Notebook
-from benchmarks.gpu.ways import CUPTI_WAYS, Timed, way_of
+from benchmarks.gpu.named_ways import way_of
+from benchmarks.gpu.ways import CUPTI_WAYS, Timed
 
 LAUNCHES = 300
 CLEAN = ("ours_then_profiler", "profiler_then_ours", "yield")
 """Where nothing may be lost. While both trace at once, libcupti before 13.3 serves one only."""
 SCENARIOS = (*CLEAN, "during")
-ARMS = ("plain", *(f"{s} {way}" for s in SCENARIOS for way in CUPTI_WAYS))
-"""What may hang comes last."""
+BY_WAY = {way: tuple(f"{s} {way}" for s in SCENARIOS) for way in CUPTI_WAYS}
+"""What may hang comes last, and the way that decides comes first."""
 
 
 def measure(notebook: Notebook) -> None:
     """A process per scenario: work three times, and who saw how much of it."""
     result: dict[str, Any] = {}
-    with arms_of(__name__, ARMS, {}) as arms:
-        for at, name in enumerate(ARMS):
-            result |= arms.round(0, 20, {name: {}})
-            notebook.failures(arms.failures)
-            _write(notebook, result, set(ARMS[: at + 1]))
+    asked: set[str] = set()
+    for at in notebook.rounds(len(CUPTI_WAYS)):
+        names = (*(("plain",) if at == 0 else ()), *BY_WAY[CUPTI_WAYS[at]])
+        with arms_of(__name__, names, {}) as arms:
+            for name in names:
+                result |= arms.round(0, 20, {name: {}})
+                notebook.failures(arms.failures)
+                asked.add(name)
+                _write(notebook, result, asked)
 
 
 def _write(notebook: Notebook, result: Mapping[str, Any], asked: set[str]) -> None:
@@ -144,7 +149,7 @@ EXPERIMENT = Experiment(
     expected=(
         Expected(figure="profiler alone", minimum=LAUNCHES, maximum=LAUNCHES),
         Expected(figure="lost m1", maximum=0, is_requirement=True),
-        Expected(figure="lost m2", maximum=0, is_requirement=True),
+        Expected(figure="lost m2", maximum=0),
         Expected(figure="lost at once m1", minimum=1),
         Expected(figure="lost at once m2", minimum=1),
         Expected(figure="clock after profiler_then_ours m1", minimum=0.8, maximum=1.05),
@@ -153,5 +158,6 @@ EXPERIMENT = Experiment(
         Expected(figure="clock after yield m2", minimum=0.8, maximum=1.05),
     ),
     limit_s=110,
+    budget_s=35,
     measure=measure,
 )

@@ -65,6 +65,7 @@ class Experiment:
         expected: figures, in the order of the table.
         limit_s: it is ended then.
         measure: fills the notebook.
+        budget_s: of a visit to a GPU, where time is short; 0: only what the others leave.
     """
 
     key: str
@@ -72,6 +73,7 @@ class Experiment:
     expected: tuple[Expected, ...]
     limit_s: float
     measure: Callable[[Notebook], None] = field(compare=False)
+    budget_s: float = 0.0
 
 
 class Notebook:
@@ -93,11 +95,15 @@ class Notebook:
         """Until it is ended, whatever it does."""
         return self._until_s - time.monotonic()
 
-    def rounds(self, wanted: int, spare_s: float = 8.0) -> Iterator[int]:
-        """0, 1, ...; fewer where the time ends ``spare_s`` after the next one, and then a note."""
-        longest_s = 0.0
+    def rounds(
+        self, wanted: int, spare_s: float = 4.0, within_s: float = math.inf
+    ) -> Iterator[int]:
+        """0, 1, ...; fewer, and a note, where the time ends ``spare_s`` after the next one, or
+        ``within_s`` after the first began."""
+        longest_s, until_s = 0.0, time.monotonic() + within_s
         for at in range(wanted):
-            if at > 0 and self.left_s() < longest_s + spare_s:
+            left_s = min(self.left_s() - spare_s, until_s - time.monotonic())
+            if at > 0 and left_s < longest_s:
                 self.note(f"Time was left for {at} of {wanted} rounds.")
                 return
             began_s = time.monotonic()

@@ -36,6 +36,8 @@ def why_not_built() -> str:
 
     try:
         native.build()
+        if os.environ.get(FAKE):
+            native.build_fake()
     except native.NoProbeError as error:
         return str(error)
     return ""

@@ -9,20 +9,26 @@ from benchmarks.gpu.experiment import Experiment
 STANDARD = "benchmarks.gpu.registry"
 MODULES = (
     "e0_load",
-    "e2_order",
+    "e16_variants",
     "e4_attribution",
-    "e13_delay",
     "e3_steps",
-    "e7_kineto",
+    "e17_sampling",
     "e14_product",
-    "e15_ddp",
+    "e7_kineto",
     "e6_residue",
-    "e5_costs",
-    "e1_launches",
-    "e11_detection",
+    "e19_checkpoints",
+    "e20_graphs",
+    "e18_slow_rank",
+    "e15_ddp",
+    "e13_delay",
+    "e2_order",
     "e10_events",
+    "e5_costs",
     "e8_graphs",
+    "e11_detection",
+    "e1_launches",
 )
+"""Down to E6, with budgets of 330 s together, what the rules of acceptance.py look at."""
 SOAK = "e9_soak"
 
 

@@ -16,14 +16,15 @@ from benchmarks.gpu.endings import last_lines, text_of
 from benchmarks.gpu.experiment import Experiment, read_notebook
 
 ROOT = Path(__file__).parents[2]
-MIN_S = 20.0
-"""With less time left an experiment is not begun: to import PyTorch takes half of that."""
+MIN_S = 8.0
+"""With less time left an experiment is not begun: its processes start in half of that."""
+NO_TIME = "not run: no time was left"
 GONE_S = 10.0
 """A process that was killed while the driver holds it may stay forever."""
 
 
 def run_experiment(
-    experiment: Experiment, registry: str, *, is_quick: bool, left_s: float
+    experiment: Experiment, registry: str, *, is_quick: bool, limit_s: float
 ) -> dict[str, Any]:
     """Run one; ``status``, ``seconds``, ``table``, ``figures``, ``facts`` and ``notes`` of it.
 
@@ -31,11 +32,10 @@ def run_experiment(
         experiment: which.
         registry: where its process finds it.
         is_quick: fewer rounds.
-        left_s: it gets no more than that.
+        limit_s: it is ended then.
     """
-    limit_s = min(experiment.limit_s, left_s)
-    if left_s < MIN_S:
-        return _result(experiment, "not run: no time was left", 0.0, Path("/nonexistent"), [])
+    if limit_s < min(MIN_S, experiment.limit_s):
+        return _result(experiment, NO_TIME, 0.0, Path("/nonexistent"), [])
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as errors:
         path = Path(folder) / "notebook"
         dose = "quick" if is_quick else "full"

@@ -49,10 +49,18 @@ def text(experiments: Mapping[str, Any]) -> str:
 
 
 def decision(accepted: Mapping[str, Any]) -> str:
-    """Which tier the results allow, and why."""
-    lines = [f"default tier that these results allow: {accepted['default']}"]
-    if accepted["way"]:
-        lines[0] += f" (by {accepted['way']})"
-    for way, measured in accepted["ways"].items():
-        lines += [f"  {way}: {verdict:8} {words}" for words, verdict in measured["rules"].items()]
+    """Every rule with what became of it; the last line says what to set, and why."""
+    lines = [
+        f"  {of}: {verdict:8} {rule}"
+        for of, rules in accepted["rules"].items()
+        for rule, verdict in rules.items()
+    ]
+    tier, sampling = accepted["auto_tier"], accepted["kernel_sampling"]
+    to = "leave AUTO_TIER as it is" if tier == "undecided" else f'set AUTO_TIER to "{tier}"'
+    because = {of: "; ".join(reasons) for of, reasons in accepted["because"].items()}
+    sampled = "leave it as it is" if sampling == "undecided" else sampling
+    lines.append(
+        f"What to set: {to} ({because['events']}); "
+        f"kernel sampling in auto: {sampled} ({because['sampling']})."
+    )
     return "\n".join(lines)

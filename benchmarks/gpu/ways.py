@@ -6,7 +6,6 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 from benchmarks.gpu import native
@@ -160,11 +159,11 @@ class Probed(Off):
 
     def start(self) -> None:
         self.probe.reading(self._reading)
-        _check("register", self.probe.register())
+        checked("register", self.probe.register())
         for kind in self._kinds:
-            _check(f"enable({kind})", self.probe.enable(kind))
+            checked(f"enable({kind})", self.probe.enable(kind))
         if self._has_launch_calls:
-            _check("launch calls", self.probe.launch_calls(1))
+            checked("launch calls", self.probe.launch_calls(1))
 
     def begin(self, section: int) -> None:
         if self._switches:
@@ -309,40 +308,11 @@ class Profiled(Off):
         self._session = None
 
 
-def way_of(cuda: Any, name: str) -> Off:
-    """By the name of an arm.
-
-    Raises:
-        KeyError: there is no such way.
+def checked(what: str, result: int) -> None:
     """
-    ext, kernel = native.EXTERNAL, native.KERNEL
-    makers = {
-        "off": lambda: Off(cuda),
-        "events": lambda: _events(cuda),
-        "kernels": lambda: Probed(cuda, (kernel,)),
-        "m1": lambda: Timed(cuda),
-        "m2": lambda: Timed(cuda, prefers_launches=True),
-        "m3": lambda: Probed(cuda, (ext, kernel), has_launch_calls=True, pushes=True),
-        "m4": lambda: Probed(cuda, (ext, native.DRIVER, kernel), pushes=True),
-        "nvrx": lambda: _nvrx(cuda),
-        "profiler_cuda": lambda: Profiled(cuda, has_cpu=False),
-        "profiler_cpu_cuda": lambda: Profiled(cuda, has_cpu=True),
-    }
-    return makers[name]()
-
-
-def _events(cuda: Any) -> Off:
-    is_ours = hasattr(NATIVE, "EventTimer") and cuda.events_driver is not None
-    return NativeEvents(cuda) if is_ours else Events(cuda)
-
-
-def _nvrx(cuda: Any) -> Off:
-    if find_spec("nvrx_cupti_module") is not None and not cuda.is_fake:
-        return Nvrx(cuda)
-    return Probed(cuda, switches=True, reading=native.BY_TEXT)
-
-
-def _check(what: str, result: int) -> None:
+    Raises:
+        NoProbeError: CUPTI's result is not 0.
+    """
     if result:
         raise native.NoProbeError(f"CUPTI: {what} gave {result}")
 

@@ -1,5 +1,6 @@
 // otel_straggler._native.KernelTimer: kernels timed by CUPTI, from Python. The exporter and the
 // recorder use the collector behind it directly.
+#include "event_timing.hpp"
 #include "module.hpp"
 #include "timing.hpp"
 
@@ -135,6 +136,31 @@ PyObject* flush(PyObject* self, PyObject* /*unused*/) {
   Py_RETURN_NONE;
 }
 
+PyObject* set_rate(PyObject* self, PyObject* args) {
+  unsigned int steps = 0;
+  unsigned int runs = 0;
+  if (PyArg_ParseTuple(args, "II", &steps, &runs) == 0 || !has_collector(self)) return nullptr;
+  if (!run([&] { timer(self)->collector->set_rate({steps, runs}); })) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* set_beneath(PyObject* self, PyObject* given) {
+  if (!has_collector(self)) return nullptr;
+  GpuTimer* const beneath = given == Py_None ? nullptr : event_timer_of(given);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  if (beneath == nullptr && given != Py_None) {
+    PyErr_SetString(PyExc_TypeError, "what lies beneath a KernelTimer is an EventTimer, or None");
+    return nullptr;
+  }
+  timer(self)->collector->set_beneath(beneath);
+  Py_RETURN_NONE;
+}
+
+PyObject* take_next_way(PyObject* self, PyObject* /*unused*/) {
+  if (!has_collector(self)) return nullptr;
+  return PyBool_FromLong(timer(self)->collector->take_next_way());
+}
+
 PyObject* boundary(PyObject* self, PyObject* args) {
   int is_ambient = 0;
   unsigned long long span = 0;
@@ -235,7 +261,12 @@ PyObject* state(PyObject* self, PyObject* /*unused*/) {
   if (!run([&] { now = timer(self)->collector->state(); })) return nullptr;
   return dict_of({{"is_tracing", now.is_tracing},
                   {"by_launches", now.way == cupti::Way::kLaunches},
+                  {"by_callbacks", now.way == cupti::Way::kCallbacks},
+                  {"is_proven", now.proof == cupti::ProofState::kProven},
+                  {"has_failed", now.proof == cupti::ProofState::kFailed},
+                  {"windows", now.windows},
                   {"events", now.counts.events},
+                  {"attributed", now.counts.attributed},
                   {"invalid", now.counts.invalid},
                   {"early", now.counts.early},
                   {"outside", now.counts.outside},
@@ -269,6 +300,9 @@ PyMethodDef methods[] = {
     {"start_thread", start_thread, METH_NOARGS, nullptr},
     {"stop_thread", stop_thread, METH_NOARGS, nullptr},
     {"flush", flush, METH_NOARGS, nullptr},
+    {"set_rate", set_rate, METH_VARARGS, "set_rate(steps, runs): kernel records in one of so many"},
+    {"set_beneath", set_beneath, METH_O, "set_beneath(event_timer or None)"},
+    {"take_next_way", take_next_way, METH_NOARGS, "once stopped; False: there is no other way"},
     {"boundary", boundary, METH_VARARGS, "boundary(is_ambient, span, section)"},
     {"add", add, METH_VARARGS, "add(records)"},
     {"take_ready", drain_ready, METH_VARARGS, "take_ready(now_ns) -> records"},

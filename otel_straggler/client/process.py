@@ -40,7 +40,7 @@ class _Process:
         self.abandoned: list[Session] = []
         self.has_exit_hook = False
         self.kernel_timing: GpuTiming | None = None  # of reports, without a session
-        self.asked_for_kernels = False
+        self.kernels_every = 0
         self.exit_code: ExitCode | None = None
 
 
@@ -242,7 +242,7 @@ def gpu_timing() -> GpuTimingState:
         return session.gpu_timing()
     if _PROCESS.kernel_timing is not None:
         return _PROCESS.kernel_timing.state()
-    if _PROCESS.asked_for_kernels:  # by a detector, against a setting
+    if _PROCESS.kernels_every:  # by a detector, against a setting
         return SWITCHED_OFF
     return FORKED if _PROCESS.abandoned else NOT_CONFIGURED
 
@@ -277,35 +277,54 @@ def set_gpu_timing(tier: GpuTier) -> GpuTimingState:
     return gpu_timing()
 
 
-def begin_kernel_timing() -> bool:
+def begin_kernel_timing(every: int) -> bool:
     """Time kernels for reports of this process, unless ``gpu_timing`` names another tier; with or
     without a session. False without a torch for CUDA: then there is nothing to time yet, and no
-    thread is started."""
+    thread is started.
+
+    Args:
+        every: of the runs of each section one in so many is recorded, and has its kernels timed.
+    """
     torch = sys.modules.get("torch")
     if not getattr(getattr(torch, "version", None), "cuda", None):
         return False
     with _PROCESS.lock:
-        _PROCESS.asked_for_kernels = True
+        _PROCESS.kernels_every = every
         if _PROCESS.session is not None:
             _time_kernels(_PROCESS.session)
         elif _PROCESS.kernel_timing is None:
-            _PROCESS.kernel_timing = _kernel_timing()
+            _PROCESS.kernel_timing = _kernel_timing(every)
     return True
+
+
+def sample_kernels(every: int) -> None:
+    """Another number for ``begin_kernel_timing()``, if that was called."""
+    with _PROCESS.lock:
+        if not _PROCESS.kernels_every:
+            return
+        _PROCESS.kernels_every = every
+        session, alone = _PROCESS.session, _PROCESS.kernel_timing
+    if session is not None:
+        session.sample_kernels(every)
+    elif alone is not None:
+        alone.sample_runs(every)
 
 
 def end_kernel_timing() -> None:
     """Undo ``begin_kernel_timing()``."""
     with _PROCESS.lock:
-        was_asked, _PROCESS.asked_for_kernels = _PROCESS.asked_for_kernels, False
+        was_asked, _PROCESS.kernels_every = _PROCESS.kernels_every, 0
         alone, _PROCESS.kernel_timing = _PROCESS.kernel_timing, None
         session = _PROCESS.session
     if alone is not None:
         alone.close(_GPU_STOP_S)
-    elif was_asked and session is not None and session.settings.gpu_timing == "auto":
-        session.set_gpu_timing("off")
+    elif was_asked and session is not None:
+        session.sample_kernels(None)
+        if session.settings.gpu_timing == "auto":
+            session.set_gpu_timing(None)
 
 
-def _kernel_timing() -> GpuTiming | None:
+def _kernel_timing(every: int) -> GpuTiming | None:
     from otel_straggler.client.gpu.owner import GpuTiming, why_no_kernels
     from otel_straggler.client.settings import resolve_settings
 
@@ -314,11 +333,13 @@ def _kernel_timing() -> GpuTiming | None:
     if wanted == "off":
         return None
     timing = GpuTiming(settings, why_no_kernels())
+    timing.sample_runs(every)
     timing.set(wanted)
     return timing
 
 
 def _time_kernels(session: Session) -> None:
+    session.sample_kernels(_PROCESS.kernels_every)
     if session.settings.gpu_timing == "auto":
         session.set_gpu_timing("cupti")
 
@@ -328,7 +349,7 @@ def _started(session: Session) -> Session:
     if alone is not None:  # a process has one timer of kernels
         alone.close(_GPU_STOP_S)
     session.start()
-    if _PROCESS.asked_for_kernels:
+    if _PROCESS.kernels_every:
         _time_kernels(session)
     if not _PROCESS.has_exit_hook:
         _PROCESS.has_exit_hook = True
@@ -391,7 +412,7 @@ def _reset_in_child() -> None:
     RECORDING.reset_after_fork()
     STEP_LISTENERS.clear()
     alone, _PROCESS.kernel_timing = _PROCESS.kernel_timing, None
-    _PROCESS.asked_for_kernels = False
+    _PROCESS.kernels_every = 0
     if alone is not None:
         alone.leave_to_parent()
     session, _PROCESS.session = _PROCESS.session, None

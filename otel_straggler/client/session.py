@@ -204,10 +204,16 @@ class Session:
 
         return NOT_CONFIGURED if self._gpu is None else self._gpu.state()
 
-    def set_gpu_timing(self, tier: GpuTier) -> GpuTimingState:
+    def set_gpu_timing(self, tier: GpuTier | None) -> GpuTimingState:
+        """Use this tier; None: that of ``auto``."""
         if self._gpu is not None:
             self._gpu.set(tier)
         return self.gpu_timing()
+
+    def sample_kernels(self, every: int | None) -> None:
+        """See ``GpuTiming.sample_runs``."""
+        if self._gpu is not None:
+            self._gpu.sample_runs(every)
 
     def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
         """Send what is recorded; whether the other side has taken it within ``timeout_s``."""

@@ -47,7 +47,7 @@ def start_line(settings: ClientSettings, response: Response | None, gpu: GpuTimi
     world = f" of {settings.world_size}" if settings.world_size else ""
     group = f", group {settings.group}" if settings.group else ""
     timing = f"GPU timing {gpu.tier}"
-    if gpu.tier != gpu.wanted:
+    if gpu.tier != gpu.wanted and not _is_no_news(settings, gpu):
         timing += f" ({gpu.reason})"
     head = f"otel-straggler: run {settings.run_id}, rank {settings.rank}{world}{group}, {timing}"
     return f"{head}: {_listener(settings, response)}"
@@ -105,3 +105,10 @@ def _ask(settings: ClientSettings) -> Response:
 def _base(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def _is_no_news(settings: ClientSettings, gpu: GpuTimingState) -> bool:
+    """Whether nobody asked for a tier, and there is no GPU."""
+    from otel_straggler.client.gpu.reasons import WITHOUT_GPU
+
+    return settings.gpu_timing == "auto" and gpu.reason in WITHOUT_GPU

@@ -31,7 +31,7 @@ class CuptiManager:
     @property
     def is_initialized(self) -> bool:
         """Whether kernels are timed now."""
-        return gpu_timing().tier == "cupti"
+        return gpu_timing().uses_cupti
 
     def get_results(self) -> dict[str, KernelStats]:
         """Kernels of this window so far, by name; the next report has them too."""

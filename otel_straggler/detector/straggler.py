@@ -58,6 +58,7 @@ class _DetectorType(type):
         if name == "profiling_interval":
             value = int(types.checked_number(name, value, 1))
             SECTIONS.sample(value)
+            process.sample_kernels(value)
             tracker = Detector.report_interval_tracker
             if tracker is not None:
                 tracker.profiling_interval = value
@@ -120,7 +121,7 @@ class Detector(metaclass=_DetectorType):
                 "individual_perf_scores".
             gather_on_rank0: the first rank of the group gets the scores of all and the others None;
                 else every rank gets its own.
-            profiling_interval: time one of so many runs of each section.
+            profiling_interval: time one of so many runs of each section, and its kernels with it.
             report_time_interval: seconds between reports of
                 ``generate_report_if_interval_elapsed``.
             node_name: in reports; default: the host name.
@@ -296,7 +297,7 @@ class _Running:
         """Begin once a section wants it and torch for CUDA is there."""
         if self._times_kernels or self.is_off or not SECTIONS.profiles_kernels:
             return
-        self._times_kernels = process.begin_kernel_timing()
+        self._times_kernels = process.begin_kernel_timing(SECTIONS.sample_every)
 
     def _peers(self) -> Peers:
         return self.window.alone() if self.is_off or self.collected else self.window.peers()

@@ -242,8 +242,8 @@ class ReportWindow:
             return "not_compute"
         if self._kernels_taken:
             return "outside_sections"
-        if timing.tier == "cupti":
-            return "unattributed" if self._lost > before else "no_kernels"
+        if timing.uses_cupti:
+            return "unattributed" if self._lost > before else timing.reason or "no_kernels"
         if timing.reason != NOT_CONFIGURED.reason:
             return timing.reason
         refusal = Surroundings().why_not_yet()

@@ -245,8 +245,8 @@ class GpuReason(NamedTuple):
 
 _REASON_TEXTS = {
     "auto": (
-        "gpu_timing is 'auto', which uses no tier until one has been measured on GPUs",
-        "set OTEL_STRAGGLER_GPU_TIMING=cupti or configure(gpu_timing='cupti')",
+        "gpu_timing is 'auto', which times sections by CUDA events and no kernels",
+        "for kernels set OTEL_STRAGGLER_GPU_TIMING=cupti or configure(gpu_timing='cupti')",
     ),
     "asked": ("it was asked for", "ask for another tier with set_gpu_timing()"),
     "not_configured": ("nothing is recorded in this process", "call configure()"),
@@ -300,6 +300,14 @@ _REASON_TEXTS = {
     "cupti_failed": (
         "a call of CUPTI failed in an unexpected way",
         "report it with the versions of driver, CUDA and torch",
+    ),
+    "unproven": (
+        "kernel records were asked for, and no kernel of a section has come back yet",
+        "none, if sections launch kernels: it is decided within a second of the first ones",
+    ),
+    "no_marks": (
+        "CUPTI gives kernels that cannot be told apart by section",
+        "report it with the versions of driver, CUDA and torch; set_gpu_timing() tries again",
     ),
     "no_memory": ("there is no address space for the buffers", "allow 64 MiB more (ulimit -v)"),
     "no_events": ("CUDA events cannot be used here", "ask for cupti"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-collect_ignore = ["gpu_in_children.py"]  # a program: looking for doctests would import PyTorch
 
 
 @pytest.fixture(scope="session")
@@ -22,5 +22,23 @@ def benchmark():
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout), done.stderr
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def check():
+    """A function that runs ``python -m benchmarks.gpu``, with variables of the environment."""
+
+    def run(*arguments, **environment):
+        command = [sys.executable, "-m", "benchmarks.gpu", *map(str, arguments)]
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     return run

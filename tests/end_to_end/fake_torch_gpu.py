@@ -13,12 +13,13 @@ from pathlib import Path
 import torch
 
 from otel_straggler import gpu_timing
+from otel_straggler.client.gpu.owner import GpuTiming
 from otel_straggler.client.gpu.surroundings import Surroundings
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.native.fake_cupti import FakeGpu
 
-KERNEL_NS = 400_000
+KERNEL_NS = 100_000
 GPU = FakeGpu(Path(os.environ["OTEL_STRAGGLER_CUPTI"]))
 
 
@@ -38,10 +39,15 @@ def use_fake_gpu() -> None:
     Surroundings.driver_path = lambda self: GPU.path  # type: ignore[method-assign]
 
 
+def record_one_step_of(every: int) -> None:
+    """Of a session: instead of as many as their cost allows, of which the fake has none."""
+    GpuTiming._rate = lambda self: (every, every)  # type: ignore[method-assign]
+
+
 def await_kernels() -> None:
-    """Until kernels are timed; nothing that matters is launched before."""
+    """Until kernels are recorded; nothing that matters is launched before."""
     until_s = time.monotonic() + 30
-    while gpu_timing().tier != "cupti":
+    while not gpu_timing().uses_cupti:
         assert time.monotonic() < until_s, gpu_timing()
         time.sleep(0.01)
 
@@ -88,7 +94,8 @@ class Sgd(torch.optim.SGD):
 
 
 def model() -> torch.nn.Module:
-    return torch.nn.Sequential(Block(), Block())
+    """Each kernel but the optimizer's runs six times a step, so that one sampled step is enough."""
+    return torch.nn.Sequential(*(Block() for _ in range(6)))
 
 
 def counts() -> dict[str, int]:

@@ -18,7 +18,15 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.end_to_end.fake_torch_gpu import Sgd, Work, await_kernels, counts, model, use_fake_gpu
+from tests.end_to_end.fake_torch_gpu import (
+    Sgd,
+    Work,
+    await_kernels,
+    counts,
+    model,
+    record_one_step_of,
+    use_fake_gpu,
+)
 
 FACTOR = 1.25
 EVERY = int(sys.argv[2])
@@ -126,6 +134,7 @@ def watch() -> None:
     """Four lines around a loop; the collector scores."""
     import otel_straggler
 
+    record_one_step_of(EVERY)
     otel_straggler.configure(gpu_timing="cupti")
     net = model()
     optimizer = Sgd(net.parameters(), lr=0.1)
@@ -138,6 +147,7 @@ def watch() -> None:
 
 def zero_code() -> None:
     """A program that does not mention the package."""
+    record_one_step_of(EVERY)
     net = model()
     _loop(net, Sgd(net.parameters(), lr=0.1), batches(4 * STEPS), has_begun=await_kernels)
 

@@ -29,7 +29,7 @@ def main(endpoint: str, library: str, rank: int, world_size: int, slow: int, fac
     otel_straggler.configure(
         endpoint=endpoint, run_id="gpus", rank=rank, world_size=world_size, gpu_timing="cupti"
     )
-    while otel_straggler.gpu_timing().tier != "cupti":
+    while not otel_straggler.gpu_timing().uses_cupti:
         time.sleep(0.05)
     own_ns = int(KERNEL_NS * (factor if rank == slow else 1.0))
     waits_ns = int(4 * KERNEL_NS * factor) - 4 * own_ns

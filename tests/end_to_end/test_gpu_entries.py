@@ -24,9 +24,12 @@ pytestmark = pytest.mark.skipif(
 PROGRAM = "tests.end_to_end.gpu_entry_rank"
 ROOT = Path(__file__).parents[2]
 RANKS = 2
-EVERY = [1]
+EVERY = [1, 50]
 """Kernels are recorded in one step of so many."""
 UNATTRIBUTED = ("lost", "late", "early", "invalid", "dropped", "missing_runs")
+MOST = 2.0
+"""Kernels that are recorded, times EVERY, of those that are launched: until records are seen to be
+good, every other step has them."""
 Json = dict[str, Any]
 
 
@@ -98,7 +101,8 @@ def check_counts(texts: Sequence[str], every: int) -> None:
     assert len(counts) == RANKS
     for each in counts:
         assert {name: each[name] for name in UNATTRIBUTED} == dict.fromkeys(UNATTRIBUTED, 0)
-        assert 0 < each["events"] * every <= each["launches"] * 1.2
+        assert 0 < each["attributed"] == each["events"]
+        assert each["events"] * every <= each["launches"] * MOST
 
 
 def about(score: float) -> Any:
@@ -118,7 +122,14 @@ def test_the_example_of_nvrx_scores_both_ranks(
     check_counts(texts, every)
 
 
-@pytest.mark.parametrize("every", EVERY)
+PAUSED = pytest.mark.xfail(
+    strict=True,
+    reason="the governor pauses blocks of 32 steps: a report whose only step with kernel records "
+    "is in one has no GPU score (no_kernels)",
+)
+
+
+@pytest.mark.parametrize("every", [1, pytest.param(50, marks=PAUSED)])
 def test_the_callback_of_lightning_scores_both_ranks(
     every: int, environment: dict[str, str], started: Any
 ) -> None:
@@ -128,7 +139,7 @@ def test_the_callback_of_lightning_scores_both_ranks(
     texts = of_ranks(started, "lightning", every, environment)
     reports = texts[0].split("GPU relative performance:")[1:]
     assert len(reports) >= 3
-    assert "nan" not in "".join(reports[1:])
+    assert [line for each in reports[1:] for line in each.splitlines() if "=nan" in line] == []
     (metrics,) = shown(texts[0], "metrics")
     for kind in ("relative", "individual"):
         assert metrics[f"gpu_{kind}_perf/min"] == about(0.8)

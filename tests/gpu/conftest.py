@@ -39,10 +39,12 @@ def _clean_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def gpu(fake_library: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A GPU in use in this process: the fake is both driver and libcupti."""
+    """A GPU in use in this process: the fake is both driver and libcupti. Kernels are timed in
+    every step."""
     if NATIVE is None:
         pytest.skip(WITHOUT_CUPTI)
     monkeypatch.setitem(sys.modules, "torch", torch_with_cuda())
     monkeypatch.setattr(Surroundings, "driver_path", lambda self: fake_library.path)
     monkeypatch.setenv("OTEL_STRAGGLER_CUPTI", fake_library.path)
+    monkeypatch.setenv("OTEL_STRAGGLER_GPU_OVERHEAD", "0")
     return fake_library

@@ -25,6 +25,22 @@ class ScriptedTimer:
     now: dict[str, int] = field(default_factory=dict)
     native: Any = None
     hangs_s: float = 0.0
+    is_proven: bool = True
+    tier_meanwhile: GpuTier = "events"
+    rates: list[tuple[int, int]] = field(default_factory=list)
+
+    def set_rate(self, steps: int, runs: int) -> None:
+        self.rates.append((steps, runs))
+
+    def pause(self) -> None:
+        self.calls.append("pause")
+
+    def unpause(self) -> Refusal | None:
+        self.calls.append("unpause")
+        return None
+
+    def give_way(self, deadline_ns: int) -> None:
+        self.calls.append("give way")
 
     @property
     def about(self) -> str:
@@ -106,7 +122,9 @@ class Rig:
 
 def settings(**more: Any) -> ClientSettings:
     nowhere = Endpoint(url="http://127.0.0.1:9")
-    return ClientSettings(run_id="r", traces=nowhere, metrics=nowhere, **more)
+    return ClientSettings(
+        run_id="r", traces=nowhere, metrics=nowhere, **{"gpu_overhead": 0.01, **more}
+    )
 
 
 def torch_with_cuda() -> Any:

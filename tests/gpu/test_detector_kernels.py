@@ -57,7 +57,7 @@ def test_without_an_endpoint_kernels_in_sections_are_scored(gpu: Any) -> None:
     assert gpu_timing().reason == "not_configured"
     train(gpu)
     gpu.launch("randn", 5_000)
-    assert gpu_timing().tier == "cupti"
+    assert gpu_timing().uses_cupti
     assert Detector.cupti_manager is not None
     assert Detector.cupti_manager.is_initialized
     assert Detector.cupti_manager.get_results()["gemm"].num_calls == 5
@@ -114,7 +114,7 @@ def test_a_wrapped_callable_is_enough_and_plain_sections_count_too(gpu: Any) -> 
 
     Detector.wrap_callables([CallableId(Model, "forward")])
     Detector.initialize()
-    assert gpu_timing().tier == "cupti"
+    assert gpu_timing().uses_cupti
     Model().forward()
     with section("backward"):
         gpu.launch("gemm_bwd", 2_000)
@@ -140,7 +140,7 @@ def test_it_may_be_switched_while_the_detector_runs(gpu: Any) -> None:
     assert kernels_of(report()) == {"gemm": 5}
     assert set_gpu_timing("off").tier == "off"
     assert kernels_of(report()) == {}
-    assert set_gpu_timing("cupti").tier == "cupti"
+    assert set_gpu_timing("cupti").uses_cupti
     train(gpu)
     assert kernels_of(report()) == {"gemm": 5}
 
@@ -157,7 +157,7 @@ def test_with_a_session_the_session_times_kernels(gpu: Any, is_first: bool) -> N
             report()
             configure(endpoint=sink.url, run_id="r", rank=0)
             train(gpu)
-        assert gpu_timing().tier == "cupti"
+        assert gpu_timing().uses_cupti
         assert len(tier_threads()) == 1
         assert kernels_of(report()) == {"gemm": 5}
         Detector.shutdown()

@@ -39,8 +39,8 @@ sys.modules["torch"] = SimpleNamespace(cuda=cuda, version=SimpleNamespace(cuda="
 os.environ["OTEL_STRAGGLER_CUPTI"] = path
 def begin(**more):
     o.configure(**{"endpoint": url, "run_id": "r", "rank": 0, "world_size": 1, "flush_s": 0.1,
-                   "gpu_timing": "cupti", **more})
-    while o.gpu_timing().tier != "cupti":
+                   "gpu_timing": "cupti", "gpu_overhead": 0, **more})
+    while not o.gpu_timing().uses_cupti:
         time.sleep(0.01)
 def train(first=0):
     for n in range(first, first + 3):
@@ -182,7 +182,7 @@ def test_a_forked_child_leaves_the_gpu_alone(start: Any, sink: CapturedRequests)
         same = [fake.fake_get(call) for call in calls] == before
         os._exit(0 if (told.tier, told.reason, again) == ("off", "forked", told) and same else 3)
     assert os.waitpid(child, 0)[1] == 0
-    assert o.gpu_timing().tier == "cupti"
+    assert o.gpu_timing().uses_cupti
     train(3)
     """
     code, _, err = ended(start(body))

@@ -36,13 +36,38 @@ def test_what_is_wanted_is_taken(rig: Rig, caplog: pytest.LogCaptureFixture) -> 
     assert status(caplog) == ["GPU timing is cupti: by scripted cupti"]
 
 
-def test_auto_takes_nothing_before_somebody_has_measured(rig: Rig) -> None:
-    """And the reason names the setting that switches it on."""
+def test_auto_takes_what_a_gpu_has_shown_to_cost_nothing(rig: Rig) -> None:
+    """CUDA events; the reason names the setting for kernels."""
     timing = rig.begin("auto")
-    assert AUTO_TIER == "off"
-    assert timing.described() == ("off", "auto")
+    assert AUTO_TIER == "events"
+    assert timing.described() == ("events", "auto")
     assert "OTEL_STRAGGLER_GPU_TIMING=cupti" in timing.state().detail
-    assert rig.cupti.calls == rig.events.calls == []
+    assert (rig.cupti.calls, rig.events.calls) == ([], ["start"])
+    timing.set("off")
+    assert timing.described() == ("off", "asked")
+    timing.set(None)
+    assert timing.described() == ("events", "auto")
+    timing.close(1.0)
+
+
+def test_a_tier_is_in_use_once_it_has_attributed_a_kernel(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until then its sections have events, and the reason says so."""
+    rig.cupti.is_proven = False
+    with caplog.at_level(logging.INFO):
+        timing = rig.begin("cupti")
+        assert rig.tick() == ("events", "unproven")
+        rig.cupti.is_proven = True
+        assert timing.state().tier == "cupti"
+        assert rig.tick() == ("cupti", "")
+        rig.cupti.is_proven = False  # as after a start from scratch
+        assert rig.tick() == ("events", "unproven")
+    assert [line.split(":")[0] for line in status(caplog)] == [
+        "GPU timing is events (unproven)",
+        "GPU timing is cupti",
+    ]
+    assert not [r for r in caplog.records if r.levelno > logging.INFO]
 
 
 def test_what_cannot_be_had_steps_down(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:

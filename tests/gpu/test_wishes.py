@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from otel_straggler import configure, gpu_timing, section, semconv, set_gpu_timing, shutdown, step
+from otel_straggler import configure, section, semconv, set_gpu_timing, shutdown, step
 from otel_straggler.client.gpu import current_timer
 from otel_straggler.client.gpu.owner import GpuTiming, why_never
 from otel_straggler.client.gpu.reasons import Refusal
@@ -18,9 +18,9 @@ from .scripted import settings
 
 
 def test_nothing_is_asked_for_by_default() -> None:
-    """Auto, 1 % of a step, and torch's libcupti."""
+    """Auto, half a percent of a step, and torch's libcupti."""
     result = resolve_settings({}, {})
-    assert (result.gpu_timing, result.gpu_overhead, result.cupti_path) == ("auto", 0.01, "")
+    assert (result.gpu_timing, result.gpu_overhead, result.cupti_path) == ("auto", 0.005, "")
 
 
 def test_the_environment_asks_as_an_argument_does() -> None:
@@ -74,11 +74,17 @@ def test_without_the_native_part_nothing_is_timed(monkeypatch: pytest.MonkeyPatc
     assert "it is off" in refusal.message
 
 
-def test_nothing_runs_unless_somebody_asks() -> None:
+@pytest.mark.parametrize(
+    ("more", "never"), [({"gpu_timing": "off"}, None), ({}, Refusal("not_sent"))]
+)
+def test_nothing_runs_where_nothing_is_to_be_timed(
+    more: dict[str, Any], never: Refusal | None
+) -> None:
     """No thread, no look at torch."""
-    timing = GpuTiming(settings())
+    timing = GpuTiming(settings(**more), never)
     timing.start()
     assert timing._thread is None
+    assert timing.described() == ("off", "asked" if never is None else never.code)
     timing.close(1.0)
 
 
@@ -86,10 +92,10 @@ def test_timing_is_switched_while_sections_run(gpu: Any) -> None:
     """Off, on and off again: each section has what was on while it ran."""
     with CapturedRequests() as sink:
         configure(endpoint=sink.url, run_id="r", rank=0, strict=True, flush_s=0.05)
-        assert (gpu_timing().tier, gpu_timing().reason) == ("off", "auto")
+        assert set_gpu_timing("off").reason == "asked"
         for n, tier in enumerate(("off", "cupti", "off")):
             state = set_gpu_timing(tier)
-            assert (state.tier, state.wanted) == (tier, tier)
+            assert (state.uses_cupti, state.wanted) == (tier == "cupti", tier)
             with step(n), section("forward"):
                 gpu.launch("gemm", 1_000)
             if tier == "cupti":

@@ -81,6 +81,9 @@ struct Probe {
   std::map<std::string, std::uint32_t> numbers;
   std::vector<std::string> names;
   std::unordered_map<std::string, std::vector<float>> by_text;
+  std::mutex marks_mutex;  // of marks by a callback; CUPTI is never called while it is held
+  std::vector<Seen> marks;
+  std::atomic<bool> marks_by_callback{false};
   std::atomic<Reading> reading{Reading::kCount};
   Counts counts;
   std::mutex turn;  // one reader at a time
@@ -203,6 +206,19 @@ void walk(const Buffer& buffer) {
   if (result != kMaxLimitReached) it.counts.garbage.fetch_add(1);
 }
 
+// Marks by a callback go where marks by records are.
+void keep_marks() {
+  Probe& it = probe();
+  std::vector<Seen> marks;
+  {
+    const std::lock_guard<std::mutex> lock(it.marks_mutex);
+    marks.swap(it.marks);
+  }
+  if (it.reading.load() != Reading::kKeep) return;
+  const std::lock_guard<std::mutex> lock(it.seen_mutex);
+  it.seen.insert(it.seen.end(), marks.begin(), marks.end());
+}
+
 void drain() {
   Probe& it = probe();
   const std::lock_guard<std::mutex> turn(it.turn);
@@ -217,6 +233,7 @@ void drain() {
     const std::lock_guard<std::mutex> lock(it.mutex);
     it.spare.push_back(buffer.bytes);
   }
+  keep_marks();
 }
 
 void run() {
@@ -234,6 +251,19 @@ std::uint64_t wall_clock() noexcept { return static_cast<std::uint64_t>(wall_ns(
 
 void on_call(void*, std::uint32_t, std::uint32_t, const void*) noexcept {
   probe().counts.other.fetch_add(1, std::memory_order_relaxed);
+}
+
+constexpr std::uint32_t kGetVersion = 2;  // cuDriverGetVersion
+thread_local std::uint64_t mark_of_thread = 0;
+
+// At a mark's call: its correlation id is in the callback's data.
+void on_mark(void*, std::uint32_t domain, std::uint32_t call, const void* data) noexcept {
+  if (domain != kDriverDomain || call != kGetVersion) return;
+  const auto callback = read<CallbackData>(data);
+  if (callback.site != 0) return;
+  const std::lock_guard<std::mutex> lock(probe().marks_mutex);
+  probe().marks.push_back({kExternalCorrelation, kExternalKindCustom2, 0, 0, mark_of_thread, 0, 0,
+                           callback.correlation, 0, 0, 0});
 }
 
 }  // namespace
@@ -292,25 +322,34 @@ int probe_launch_calls(int on) {
   }
   return 0;
 }
-int probe_subscribe(int wants_launches) {
+// calls: 0 none; 1 all that launch; 2 the call of a mark, which then needs no record.
+int probe_subscribe(int calls) {
   Probe& it = probe();
   const Api& api = it.library.api;
-  const int result = api.subscribe(&it.subscriber, on_call, nullptr);
+  const int result = api.subscribe(&it.subscriber, calls == 2 ? on_mark : on_call, nullptr);
+  if (result != 0) return result;
+  it.marks_by_callback = calls == 2;
+  if (calls == 2) return api.enable_callback(1, it.subscriber, kDriverDomain, kGetVersion);
   for (const std::uint32_t call : kLaunchCalls) {
-    if (result == 0 && wants_launches != 0) {
-      api.enable_callback(1, it.subscriber, kDriverDomain, call);
-    }
+    if (calls == 1) api.enable_callback(1, it.subscriber, kDriverDomain, call);
   }
   return result;
 }
 int probe_unsubscribe() {
   Probe& it = probe();
+  it.marks_by_callback = false;
   return it.library.api.unsubscribe(std::exchange(it.subscriber, nullptr));
 }
 
-// A call that is recorded, with `id` attached: what our timer does at a boundary.
+// A call that is recorded, with `id` attached, or that has a callback: what our timer does at a
+// boundary.
 void probe_mark(std::uint64_t id) {
   int version = 0;
+  if (probe().marks_by_callback.load(std::memory_order_relaxed)) {
+    mark_of_thread = id;
+    probe().library.get_driver_version(&version);
+    return;
+  }
   probe_push(kExternalKindCustom2, id);
   probe().library.get_driver_version(&version);
   probe_pop(kExternalKindCustom2);

@@ -21,7 +21,7 @@ from otel_straggler.client.collectives.ddp_sampling import LADDER, Sampling
 from otel_straggler.client.collectives.replacing import Replaced, replace
 from otel_straggler.client.collectives.waits import Waits, record_failure
 from otel_straggler.client.compiled import COMPILATION, never_compile
-from otel_straggler.client.gpu import current_timer
+from otel_straggler.client.gpu import times_all_kernels
 from otel_straggler.client.recorder import LONGEST_WAIT_NS
 from otel_straggler.client.recording import FORM, RECORDER, SectionTimer
 from otel_straggler.semconv import DDP_BACKWARD, DDP_COMMUNICATION, DDP_FORWARD
@@ -242,7 +242,7 @@ class ModuleTimers:
     def begin_forward(self, module: Any, began_ns: int) -> bool:
         """An iteration begins: report the one before if it was timed. Whether this one is, inside
         of a section."""
-        if current_timer() is not None:  # kernels are timed, which says more
+        if times_all_kernels():  # which says more
             self.stop(module)
             return False
         ended = self._report(module)

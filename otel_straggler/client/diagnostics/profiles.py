@@ -88,6 +88,6 @@ def why_not_here() -> str:
 
 def why_not_now() -> str:
     """Which other user of CUPTI is at work in this process; empty for none."""
-    if process.gpu_timing().tier == "cupti":
+    if process.gpu_timing().uses_cupti:
         return "kernels of this rank are timed by CUPTI (gpu_timing)"
     return why_cupti_is_taken(os.environ)

@@ -11,8 +11,9 @@ from typing import Any
 
 from otel_straggler.native import NATIVE
 
-CURRENT: Any = SimpleNamespace(timer=None)
-"""The timer that recorder and exporter use; there is one at most in a process."""
+CURRENT: Any = SimpleNamespace(timer=None, is_every_step=False)
+"""The timer that recorder and exporter use; there is one at most in a process. is_every_step: it
+times kernels in each step, if it times kernels."""
 
 
 def current_timer() -> Any:
@@ -22,6 +23,11 @@ def current_timer() -> Any:
     """
     timer = CURRENT.timer
     return timer if hasattr(timer, "take_kernels") else None
+
+
+def times_all_kernels() -> bool:
+    """Whether the kernels of every step are timed."""
+    return bool(CURRENT.is_every_step) and current_timer() is not None
 
 
 def use_timer(timer: Any) -> None:

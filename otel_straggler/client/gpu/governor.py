@@ -33,11 +33,13 @@ _DEVIATION_OF_MAD = 1.4826
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One step: its number, how long it took, and whether it was timed throughout."""
+    """One step: its number, how long it took, whether it was timed throughout, and whether its
+    kernels had records."""
 
     step: int
     duration_s: float
     is_on: bool
+    is_sampled: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from otel_straggler.client.gpu.governor import ROUND_STEPS, Decision, Governor, Sample, is_on_at
 from otel_straggler.client.gpu.reasons import Refusal
+from otel_straggler.client.gpu.sampling import SamplingInterval
 from otel_straggler.client.recorder import Context
 from otel_straggler.client.recording import RECORDER
 
@@ -20,7 +21,12 @@ _READER = "otel-stragg-gpu"
 
 
 class Overhead:
-    """Watches one tier after the other; ``text`` is its last decision."""
+    """Watches one tier after the other.
+
+    Attributes:
+        text: the last decision of the governor.
+        sampling: how many steps share one with kernel records.
+    """
 
     def __init__(self, target: float, wake: Callable[[], None]) -> None:
         self._target = target
@@ -29,6 +35,7 @@ class Overhead:
         self._guard = CpuGuard()
         self._last_step = 0
         self.text = ""
+        self.sampling = SamplingInterval(target)
 
     @property
     def wants_pause(self) -> bool:
@@ -47,6 +54,10 @@ class Overhead:
         self._steps.wants_pause = False
         self._steps.reset()
 
+    def watch_samples(self, interval: int) -> None:
+        """One step in so many has kernel records from now on; 0: unknown which."""
+        self._steps.interval = interval
+
     def disturb(self) -> None:
         """Steps were not comparable for a while: begin the round again."""
         self._restart()
@@ -58,7 +69,9 @@ class Overhead:
         """Why timing costs too much; None: it does not, or it is not known yet."""
         if self._target <= 0:
             return None
-        decision = self._governor.observe(self._steps.drain())
+        samples = self._steps.drain()
+        self.sampling.observe(samples)
+        decision = self._governor.observe(samples)
         if decision is not None:
             return self._follow(decision)
         last_step = self._steps.last_step
@@ -104,6 +117,7 @@ class _Note(NamedTuple):
     at_ns: int
     is_on: bool
     phases: int  # how often phases have changed so far; -1: in one
+    interval: int
 
 
 class StepWatch:
@@ -113,6 +127,7 @@ class StepWatch:
         round_start: of the governor.
         is_on: whether the timer works at this moment.
         wants_pause: whether this step is to run without it.
+        interval: one step in so many has kernel records; 0 or 1: none, or each.
     """
 
     def __init__(self, phases: Callable[[], int], wake: Callable[[], None]) -> None:
@@ -121,6 +136,7 @@ class StepWatch:
         self.round_start = -1
         self.is_on = False
         self.wants_pause = False
+        self.interval = 0
         self.last_step = 0
         self._notes: deque[_Note] = deque(maxlen=_MAX_NOTES)
         self._open: _Note | None = None
@@ -130,12 +146,16 @@ class StepWatch:
         step = context.step or 0
         position = step - self.round_start
         self.last_step = step
-        if self.round_start < 0 or not 0 <= position <= ROUND_STEPS:
+        is_of_round = self.round_start >= 0 and 0 <= position <= ROUND_STEPS
+        # Of a step with kernel records, and those before and after it, beginning and end.
+        is_near_sample = self.interval > 1 and (step + 1) % self.interval <= 3
+        if is_of_round or is_near_sample:
+            phases = -1 if context.phase else self._phases()
+            self._notes.append(_Note(step, perf_counter_ns(), self.is_on, phases, self.interval))
+        if not is_of_round:
             if self.wants_pause:
                 self._want_pause(False)
             return
-        phases = -1 if context.phase else self._phases()
-        self._notes.append(_Note(step, perf_counter_ns(), self.is_on, phases))
         wants_pause = position < ROUND_STEPS and not is_on_at(position)
         if wants_pause != self.wants_pause:
             self._want_pause(wants_pause)
@@ -153,7 +173,8 @@ class StepWatch:
             is_plain = is_next and note.is_on == before.is_on
             is_plain = is_plain and note.phases == before.phases >= 0
             duration_s = (note.at_ns - before.at_ns) / 1e9 if is_plain else 0.0  # it has passed
-            samples.append(Sample(before.step, duration_s, before.is_on))
+            is_sampled = before.interval > 1 and before.step % before.interval == 0
+            samples.append(Sample(before.step, duration_s, before.is_on, is_sampled))
         return samples
 
     def reset(self) -> None:

@@ -11,10 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from otel_straggler.client.gpu import mark_complete
+from otel_straggler.client.gpu import CURRENT, mark_complete
 from otel_straggler.client.gpu.overhead import Overhead
 from otel_straggler.client.gpu.profilers import PROFILERS
-from otel_straggler.client.gpu.reasons import GpuTimingState, Refusal, TierStatus
+from otel_straggler.client.gpu.reasons import (
+    WITHOUT_GPU,
+    GpuTimingState,
+    Refusal,
+    TierStatus,
+)
 from otel_straggler.client.gpu.surroundings import Surroundings
 from otel_straggler.client.gpu.tiers import CuptiTimer, EventsTimer, Ladder, Timer
 from otel_straggler.client.recording import WHY_PYTHON
@@ -22,15 +27,20 @@ from otel_straggler.client.worker import LogOnce, Worker
 from otel_straggler.config import ClientSettings
 from otel_straggler.semconv import GpuTier
 
-AUTO_TIER: GpuTier = "off"
-"""The tier of ``auto``, until there are measurements on GPUs."""
+AUTO_SAMPLES_KERNELS = False
+"""Whether ``auto`` has kernel records in one step of N. On once a GPU has shown that a step takes at
+most 0.5 % longer with them (E3), 0.2 % after them (E6): docs/internals/gpu-measurements.md."""
+AUTO_TIER: GpuTier = "cupti" if AUTO_SAMPLES_KERNELS else "events"
 THREAD_NAME = "otel-straggler-tier"
 _TICK_S = 1.0
+_IDLE_TICK_S = 60.0
+"""While there is nothing to time, and nothing that could change that but a call."""
 _YIELD_NS = 500_000_000
 """The longest wait of a profiler that is about to begin."""
 _SET_S = 5.0
 _LOG = logging.getLogger("otel_straggler")
 KINETO = Refusal("kineto_active")
+UNPROVEN = Refusal("unproven")
 
 
 class GpuTiming:
@@ -45,37 +55,45 @@ class GpuTiming:
         timers: Mapping[GpuTier, Timer] | None = None,
     ) -> None:
         requested = settings.gpu_timing
+        self._is_auto = requested == "auto"
         self._wanted: GpuTier = AUTO_TIER if requested == "auto" else requested
         self._never = never
+        self._runs_every: int | None = None
+        self._is_always = settings.gpu_overhead <= 0
         self._surroundings = surroundings or Surroundings()
-        self._ladder = Ladder(
-            timers
-            or {
-                "cupti": CuptiTimer(settings.cupti_path, self._surroundings),
-                "events": EventsTimer(self._surroundings),
-            }
-        )
+        self._timers = timers or {
+            "cupti": CuptiTimer(settings.cupti_path, self._surroundings),
+            "events": EventsTimer(self._surroundings),
+        }
+        self._ladder = Ladder(self._timers)
+        self._settings_target = settings.gpu_overhead
         self._lock = threading.RLock()
         self._thread: Worker | None = None
         self._overhead = Overhead(settings.gpu_overhead, self._wake)
-        self._status = TierStatus(Refusal("auto" if requested == "auto" else "asked"))
+        self._status = TierStatus(self._asked())
         self._next_try_s: float | None = None
         self._has_ended = False
 
     def start(self) -> None:
-        if self._wanted != "off":
+        if self._is_auto and self._never is not None:
+            self._status.update("off", self._never, is_silent=True)
+        elif self._wanted != "off":
             self._begin()
 
     def state(self) -> GpuTimingState:
-        status, refusal = self._status, self._status.refusal
+        status = self._status
         timer = None if self._has_ended else self._ladder.timer
+        if timer is not None:
+            self._show()
+        refusal = status.refusal
         return GpuTimingState(
             tier=status.tier,
             wanted=self._wanted,
             reason=status.reason,
             detail="" if refusal is None else refusal.message,
             since_s=status.since_s,
-            overhead=self._overhead.text,
+            overhead="; ".join(filter(None, (self._overhead.text, self._overhead.sampling.text))),
+            interval=self._rate()[0] if timer is not None and timer.tier == "cupti" else 0,
             counts={} if timer is None else timer.counts(),
         )
 
@@ -83,13 +101,14 @@ class GpuTiming:
         """Tier and reason. Cost: nothing."""
         return self._status.tier, self._status.reason
 
-    def set(self, wanted: GpuTier) -> None:
-        """Use this tier from now on, or the next one below that can be had. What was refused before
-        is tried again."""
+    def set(self, wanted: GpuTier | None) -> None:
+        """Use this tier from now on, or the next one below that can be had; None: that of ``auto``.
+        What was refused before is tried again."""
         with self._lock:
             if self._has_ended:
                 return
-            self._wanted = wanted
+            self._is_auto = wanted is None
+            self._wanted = AUTO_TIER if wanted is None else wanted
             self._ladder.barred.clear()
             self._status.logged.clear()
             self._next_try_s = 0.0
@@ -98,15 +117,43 @@ class GpuTiming:
         assert self._thread is not None
         self._thread.do(lambda: self.tick(time.monotonic()), _SET_S)
 
+    def sample_runs(self, every: int | None) -> None:
+        """Have kernel records in each run of a section that its caller has sampled, which takes one
+        of so many; None: in one step of as many as the overhead allows."""
+        with self._lock:
+            self._runs_every = every
+            self._is_always = every == 1 or self._settings_target <= 0
+            self._apply_rate()
+
+    def _rate(self) -> tuple[int, int]:
+        """One step, and one run outside of steps, of so many."""
+        if self._is_always:
+            return 1, 1
+        if self._runs_every is not None:
+            return 0, 1
+        interval = self._overhead.sampling.value
+        return interval, interval
+
+    def _apply_rate(self) -> None:
+        steps, runs = self._rate()
+        CURRENT.is_every_step = steps == 1
+        for timer in self._timers.values():
+            timer.set_rate(steps, runs)
+        self._overhead.watch_samples(steps if self._is_proven() else 0)
+
+    def _is_proven(self) -> bool:
+        timer = self._ladder.timer
+        return timer is not None and timer.tier == "cupti" and timer.is_proven
+
     def yield_to_profiler(self) -> None:
         """Before torch.profiler prepares: CUPTI is for it alone until it has stopped."""
         with self._lock:
             timer = self._ladder.timer
             if self._has_ended or timer is None or timer.tier != "cupti":
                 return
-            self._switch(lambda: self._ladder.halt(_YIELD_NS))
+            self._switch(lambda: self._ladder.give_way(_YIELD_NS))
             self._overhead.disturb()
-            self._status.update("off", KINETO)
+            self._status.update(timer.tier_meanwhile, KINETO)
 
     def profiler_has_stopped(self) -> None:
         self._wake()
@@ -115,7 +162,8 @@ class GpuTiming:
         with self._lock:
             if not self._has_ended:
                 self._evaluate(now_s)
-        return now_s + _TICK_S
+            is_idle = self._ladder.timer is None and self._next_try_s is None
+        return now_s + (_IDLE_TICK_S if is_idle else _TICK_S)
 
     def _evaluate(self, now_s: float) -> None:
         ladder = self._ladder
@@ -127,6 +175,30 @@ class GpuTiming:
             self._climb(now_s)
         if ladder.timer is not None:
             self._follow_governor()
+            self._tune()
+            self._show()
+
+    def _tune(self) -> None:
+        """Kernel records as often as their cost allows."""
+        if not self._is_proven() or self._is_always or self._runs_every is not None:
+            return
+        counts = self._ladder.timer.counts() if self._ladder.timer is not None else {}
+        windows = counts.get("windows", 0)
+        kernels = counts.get("events", 0) / windows if windows else 0.0
+        self._overhead.sampling.choose(kernels)
+        self._apply_rate()
+        if why := self._overhead.sampling.too_much(kernels):
+            self._leave("cupti", Refusal("governor", why), time.monotonic())
+
+    def _show(self) -> None:
+        """A tier is in use once it has given what it promises."""
+        timer = self._ladder.timer
+        if timer is None or not self._ladder.is_working:
+            return
+        if not timer.is_proven:
+            self._status.update(timer.tier_meanwhile, UNPROVEN)
+        elif self._status.refusal == UNPROVEN:
+            self._status.update(timer.tier, self._status.refusals.get(timer.tier), timer.about)
 
     def _trouble(self, now_s: float) -> bool:
         """Whether the tier in charge was left."""
@@ -134,9 +206,23 @@ class GpuTiming:
         assert timer is not None
         refusal = timer.trouble() if self._ladder.is_working else None
         refusal = refusal or self._overhead.trouble(now_s)
+        if refusal is not None and self._sample_instead(timer, refusal):
+            return False
         if refusal is not None:
             self._leave(timer.tier, refusal, now_s)
         return refusal is not None
+
+    def _sample_instead(self, timer: Timer, refusal: Refusal) -> bool:
+        """Kernel records in every step cost too much: whether fewer may do."""
+        if timer.tier != "cupti" or refusal.code != "governor" or not self._is_always:
+            return False
+        self._is_always, self._runs_every = False, None
+        self._apply_rate()
+        self._overhead.disturb()
+        _LOG.warning(
+            "%s; kernels are timed in one step of %d from now on", refusal.detail, self._rate()[0]
+        )
+        return True
 
     def _leave(self, tier: GpuTier, refusal: Refusal, now_s: float) -> None:
         """Bar this tier: the next one, if there is one."""
@@ -161,8 +247,16 @@ class GpuTiming:
             if timer is not None:
                 self._overhead.begin()
         if refusal is None and self._ladder.tier != "cupti":
-            refusal = Refusal("asked")
-        self._status.update(self._ladder.tier, refusal, "" if timer is None else timer.about)
+            refusal = self._asked()
+        if timer is not None:
+            self._status.refusals[timer.tier] = refusal
+        if timer is not None and not timer.is_proven:
+            self._status.update(timer.tier_meanwhile, UNPROVEN)
+        else:
+            about = "" if timer is None else timer.about
+            is_no_news = self._is_auto and refusal is not None and refusal.code in WITHOUT_GPU
+            self._status.update(self._ladder.tier, refusal, about, is_silent=is_no_news)
+        self._apply_rate()
 
     def _why_not_yet(self) -> Refusal | None:
         if self._wanted == "off":
@@ -176,15 +270,18 @@ class GpuTiming:
 
     def _follow_governor(self) -> None:
         if self._overhead.wants_pause:
-            self._switch(self._ladder.halt)
+            self._switch(self._ladder.pause)
             return
         refusal = self._switch(self._ladder.resume)
         timer = self._ladder.timer
         assert timer is not None
         if refusal is not None:
             self._leave(timer.tier, refusal, time.monotonic())
-        else:
+        elif timer.is_proven:
             self._status.update(timer.tier, self._status.refusals.get(timer.tier), timer.about)
+
+    def _asked(self) -> Refusal:
+        return Refusal("auto" if self._is_auto else "asked")
 
     def _switch(self, change: Callable[[], Refusal | None] | Callable[[], None]) -> Refusal | None:
         refusal = change()

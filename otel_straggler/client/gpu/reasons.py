@@ -93,7 +93,8 @@ class GpuTimingState:
             "cupti".
         detail: the same in a sentence, with what to do.
         since_s: Unix time of the last change.
-        overhead: what the overhead governor last decided.
+        overhead: what the overhead governor last decided, and what kernel records cost.
+        interval: with "cupti", kernels are timed in one step of so many; 0: not by steps.
         counts: of the timer: kernels seen, invalid ones, runs timed and missing, and so on.
     """
 
@@ -103,7 +104,13 @@ class GpuTimingState:
     detail: str = ""
     since_s: float = 0.0
     overhead: str = ""
+    interval: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def uses_cupti(self) -> bool:
+        """Whether CUPTI is ours now, be it before a kernel was attributed."""
+        return self.tier == "cupti" or self.reason == "unproven"
 
 
 def _off(reason: str) -> GpuTimingState:
@@ -115,8 +122,10 @@ NOT_CONFIGURED = _off("not_configured")
 FORKED = _off("forked")
 SWITCHED_OFF = _off("asked")
 
+WITHOUT_GPU = frozenset({"no_torch", "no_cuda", "cuda_unused", "no_driver"})
+"""Of a program that uses no GPU, or none so far: no news where nobody asked for a tier."""
 _SILENT = frozenset({"asked", "auto"})
-_EXPECTED = frozenset({"kineto_active", "cuda_unused", "no_torch", "no_driver"})
+_EXPECTED = frozenset({"kineto_active", "cuda_unused", "no_torch", "no_driver", "unproven"})
 _LOG = logging.getLogger("otel_straggler")
 
 
@@ -140,8 +149,6 @@ class TierStatus:
         """This tier is in charge, for this reason no higher one, and works with ``about``."""
         if (tier, refusal) == (self.tier, self.refusal):
             return
-        if tier != "off":
-            self.refusals[tier] = refusal
         self.tier, self.refusal, self.since_s = tier, refusal, time.time()
         key = (tier, self.reason)
         if not is_silent and key not in self.logged:

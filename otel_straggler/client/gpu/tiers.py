@@ -1,18 +1,23 @@
-"""The two tiers of GPU timing, CUDA events around sections and kernels by CUPTI, and the ladder of
-them, from the highest that is wanted down to what can be had."""
+"""The two tiers of GPU timing, CUDA events around sections and, over these, kernels by CUPTI; and
+the ladder of them, from the highest that is wanted down to what can be had."""
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from otel_straggler.client.gpu import use_timer
 from otel_straggler.client.gpu.reasons import Refusal, refusal_of
 from otel_straggler.client.gpu.surroundings import Surroundings
 from otel_straggler.native import NATIVE
 from otel_straggler.semconv import GPU_TIERS, GpuTier
+
+_LOG = logging.getLogger("otel_straggler")
+_SWITCH_NS = 200_000_000
+"""The longest wait of a timer that is switched off for pending work."""
 
 
 class Timer:
@@ -23,6 +28,7 @@ class Timer:
     """
 
     tier: ClassVar[GpuTier]
+    _role: ClassVar[str] = "on its own"
 
     def __init__(self, surroundings: Surroundings) -> None:
         self._surroundings = surroundings
@@ -39,14 +45,15 @@ class Timer:
             if NATIVE is None:
                 return Refusal("no_extension")
             paths = self._paths()
-            if paths not in _TIMERS:
+            key = (self._role, *paths)
+            if key not in _TIMERS:
                 timer = self._create(*paths)
                 try:
                     timer.state()
                 except RuntimeError as error:  # there is nothing behind it
                     return self._refusal(str(error))
-                _TIMERS[paths] = timer
-            self.native = _TIMERS[paths]
+                _TIMERS[key] = timer
+            self.native = _TIMERS[key]
         return None
 
     def start(self) -> Refusal | None:
@@ -57,6 +64,32 @@ class Timer:
     def stop(self, deadline_ns: int) -> None:
         """Give back what was taken; wait for pending work until ``deadline_ns`` (monotonic)."""
         self.native.stop(deadline_ns)
+
+    def pause(self) -> None:
+        """Cost nothing for a while."""
+        self.stop(time.monotonic_ns() + _SWITCH_NS)
+
+    def unpause(self) -> Refusal | None:
+        """Go on; why it cannot, or None."""
+        return self.start()
+
+    def give_way(self, deadline_ns: int) -> None:
+        """Give back what a profiler needs; go on with the rest."""
+        self.stop(deadline_ns)
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether it is known to give what it promises."""
+        return True
+
+    @property
+    def tier_meanwhile(self) -> GpuTier:
+        """What sections are timed by until it is proven."""
+        return self.tier
+
+    def set_rate(self, steps: int, runs: int) -> None:
+        """Time kernels in one step of so many, and outside of steps in one run of each section of
+        so many; 0: in none."""
 
     def flush(self) -> None:
         """Collect what the GPU has ended."""
@@ -84,8 +117,8 @@ class Timer:
 
 _ANY_DEVICE = -1
 _TIMERS: dict[tuple[str, ...], Any] = {}
-"""By paths of libraries. A timer is never destroyed: its buffers' addresses are never given
-back."""
+"""By role and paths of libraries. A timer is never destroyed: its buffers' addresses are never
+given back."""
 
 
 class EventsTimer(Timer):
@@ -112,6 +145,12 @@ class EventsTimer(Timer):
         return Refusal("no_events", reason)
 
 
+class EventsBeneath(EventsTimer):
+    """CUDA events for the steps in which kernels have no records."""
+
+    _role = "beneath"
+
+
 SILENT_FLUSHES = 60
 """So many flushes in a row, half a minute, that gave nothing back although there was work: somebody
 else got it. A GPU that is never idle gives a buffer back only when it is full, after 1,200 kernels,
@@ -120,12 +159,13 @@ SILENT_FLUSHES_WITH_DAEMON = 3
 """The same where a profiler that needs no Python is to be expected."""
 _PREFERS_LAUNCHES = False  # it would take the one subscriber that there may be
 _TIMES_MEMORY = False
-_TIMES_WHOLE_GRAPHS = False
+_TIMES_WHOLE_GRAPHS = True  # a graph captured while records were off has none for its kernels
 _DAEMON = "KINETO_USE_DAEMON"  # torch then lets dynolog start Kineto, without a call of Python
 
 
 class CuptiTimer(Timer):
-    """Kernels, by the libcupti at ``path``; empty: search."""
+    """Kernels in one step of N, by the libcupti at ``path`` (empty: search), over CUDA events in
+    every step."""
 
     tier = "cupti"
 
@@ -133,6 +173,10 @@ class CuptiTimer(Timer):
         super().__init__(surroundings)
         self._path = path
         self._has_thread = False
+        self._beneath = EventsBeneath(surroundings)
+        self._has_events = False
+        self._is_paused = False
+        self._rate = 1, 1
 
     @property
     def about(self) -> str:
@@ -142,12 +186,54 @@ class CuptiTimer(Timer):
         newer = ", newer than all that were tried" if is_untried else ""
         return f"{path} (interface {version}{newer})"
 
+    def prepare(self) -> Refusal | None:
+        refusal = super().prepare()
+        if refusal is None and self._beneath.prepare() is None:
+            self.native.set_beneath(self._beneath.native)
+        return refusal
+
     def start(self) -> Refusal | None:
+        self._start_events()
+        self.native.set_rate(*self._rate)
         refusal = super().start()
-        if refusal is None and not self._has_thread:
+        if refusal is not None:
+            self._stop_events(time.monotonic_ns())
+        elif not self._has_thread:
             self._has_thread = True
             self.native.start_thread()
         return refusal
+
+    def stop(self, deadline_ns: int) -> None:
+        self._is_paused = False
+        super().stop(deadline_ns)
+        self._stop_events(deadline_ns)
+
+    def pause(self) -> None:
+        self._is_paused = True
+        self.native.set_rate(0, 0)
+        self._stop_events(time.monotonic_ns() + _SWITCH_NS)
+
+    def unpause(self) -> Refusal | None:
+        self._is_paused = False
+        self._start_events()
+        self.native.set_rate(*self._rate)
+        return None
+
+    def give_way(self, deadline_ns: int) -> None:
+        super().stop(deadline_ns)
+
+    def set_rate(self, steps: int, runs: int) -> None:
+        self._rate = steps, runs
+        if self.native is not None and not self._is_paused:
+            self.native.set_rate(steps, runs)
+
+    @property
+    def is_proven(self) -> bool:
+        return bool(self.counts().get("is_proven"))
+
+    @property
+    def tier_meanwhile(self) -> GpuTier:
+        return "events" if self._has_events else "off"
 
     def flush(self) -> None:
         self.native.flush()
@@ -158,7 +244,31 @@ class CuptiTimer(Timer):
             self.native.stop_thread()
 
     def trouble(self) -> Refusal | None:
-        return trouble_of(self.counts(), has_daemon=bool(os.environ.get(_DAEMON)))
+        counts = self.counts()
+        if counts.get("has_failed"):
+            return self._take_next_way(counts)
+        has_daemon = bool(os.environ.get(_DAEMON))
+        return trouble_of(counts, has_daemon=has_daemon, interval=self._rate[0])
+
+    def _take_next_way(self, counts: Mapping[str, int]) -> Refusal | None:
+        """After the self-test of one way to tell kernels apart; None: the next one has begun."""
+        seen = counts["events"]
+        none = f"of {seen} kernels {counts['attributed']} could be attributed to a section"
+        self.native.stop(time.monotonic_ns() + _SWITCH_NS)
+        if not self.native.take_next_way():
+            self._stop_events(time.monotonic_ns())
+            return Refusal("no_marks", none)
+        _LOG.info("kernels are told apart in another way from now on: %s", none)
+        return super().start()
+
+    def _start_events(self) -> None:
+        native = self._beneath.native
+        self._has_events = native is not None and self._beneath.start() is None
+
+    def _stop_events(self, deadline_ns: int) -> None:
+        if self._has_events:
+            self._has_events = False
+            self._beneath.stop(deadline_ns)
 
     def _paths(self) -> tuple[str, ...]:
         return self._path, self._surroundings.cupti_folder(), self._surroundings.driver_path()
@@ -168,11 +278,12 @@ class CuptiTimer(Timer):
         return NATIVE.KernelTimer(*paths, _PREFERS_LAUNCHES, _TIMES_MEMORY, _TIMES_WHOLE_GRAPHS)
 
 
-def trouble_of(counts: Mapping[str, int], *, has_daemon: bool) -> Refusal | None:
+def trouble_of(counts: Mapping[str, int], *, has_daemon: bool, interval: int = 1) -> Refusal | None:
     """Why a timer with these counts must stop; None: it is well.
 
     Args:
         has_daemon: Kineto may be asked by dynolog to take CUPTI (``KINETO_USE_DAEMON``).
+        interval: one step in so many has kernel records. The fewer, the sooner a buffer is whole.
 
     >>> trouble_of({"silent_flushes": 3}, has_daemon=True)
     Refusal(code='takeover', detail='')
@@ -184,12 +295,9 @@ def trouble_of(counts: Mapping[str, int], *, has_daemon: bool) -> Refusal | None
             f"more than 1 % of the last kernels had no valid timestamps ({invalid} of {seen} so "
             "far), as on some versions of CUPTI after millions of kernels",
         )
-    limit = SILENT_FLUSHES_WITH_DAEMON if has_daemon else SILENT_FLUSHES
+    patience = max(SILENT_FLUSHES // max(interval, 1), SILENT_FLUSHES_WITH_DAEMON)
+    limit = SILENT_FLUSHES_WITH_DAEMON if has_daemon else patience
     return Refusal("takeover") if counts.get("silent_flushes", 0) >= limit else None
-
-
-_SWITCH_NS = 200_000_000
-"""The longest wait of a timer that is switched off for pending work."""
 
 
 class Ladder:
@@ -205,6 +313,7 @@ class Ladder:
         self.barred: dict[GpuTier, Refusal] = {}
         self.timer: Timer | None = None
         self.is_working = False
+        self._rest: Literal["", "paused", "yielded"] = ""
 
     @property
     def tier(self) -> GpuTier:
@@ -226,17 +335,29 @@ class Ladder:
         return first
 
     def halt(self, timeout_ns: int = _SWITCH_NS) -> None:
-        """Pause the timer in charge, which gives back what it took."""
-        if self.timer is not None and self.is_working:
-            self.is_working = False
+        """Stop the timer in charge, which gives back what it took."""
+        if self.timer is not None and (self.is_working or self._rest):
+            self.is_working, self._rest = False, ""
             self.timer.stop(time.monotonic_ns() + timeout_ns)
 
+    def pause(self) -> None:
+        """Have the timer in charge cost nothing for a while."""
+        if self.timer is not None and self.is_working:
+            self.is_working, self._rest = False, "paused"
+            self.timer.pause()
+
+    def give_way(self, timeout_ns: int) -> None:
+        """Have the timer in charge give back what a profiler needs."""
+        if self.timer is not None and (self.is_working or self._rest):
+            self.is_working, self._rest = False, "yielded"
+            self.timer.give_way(time.monotonic_ns() + timeout_ns)
+
     def resume(self) -> Refusal | None:
-        """After a halt, from scratch."""
+        """After a pause; after anything else from scratch."""
         if self.timer is None or self.is_working:
             return None
-        refusal = self.timer.start()
-        self.is_working = refusal is None
+        refusal = self.timer.unpause() if self._rest == "paused" else self.timer.start()
+        self.is_working, self._rest = refusal is None, ""
         return refusal
 
     def leave(self) -> None:

@@ -269,7 +269,9 @@ class Collector final : public GpuTimer {
   // Takes what has come back; asks for more when that is due.
   void round(std::int64_t now_ns) {
     if (is_tracing() && now_ns >= next_flush_ns_) {
-      next_flush_ns_ = now_ns + settings_.flush_ns;
+      // Whether it works at all is to be known within a second of the first launches.
+      const bool is_open = sampling_.is_probing();
+      next_flush_ns_ = now_ns + (is_open ? settings_.poll_ns : settings_.flush_ns);
       flush(now_ns);
     } else {
       drain(now_ns);

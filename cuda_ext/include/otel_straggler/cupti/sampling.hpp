@@ -37,6 +37,7 @@ class Sampling {
   void set_probing(bool is_probing) noexcept {
     is_probing_.store(is_probing, std::memory_order_relaxed);
   }
+  bool is_probing() const noexcept { return is_probing_.load(std::memory_order_relaxed); }
 
   bool wants_step(std::int64_t step) const noexcept {
     const std::uint32_t every = steps_.load(std::memory_order_relaxed);
