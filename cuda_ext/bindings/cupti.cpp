@@ -107,10 +107,14 @@ void free_timer(PyObject* self) {
   Py_DECREF(type);
 }
 
-PyObject* start(PyObject* self, PyObject* /*unused*/) {
+PyObject* start(PyObject* self, PyObject* args) {
+  int is_known = 0;
+  if (PyArg_ParseTuple(args, "|p", &is_known) == 0) return nullptr;
   std::string reason = *timer(self)->reason;
   cupti::Collector* const collector = timer(self)->collector;
-  if (collector != nullptr && !run([&] { reason = collector->start(); })) return nullptr;
+  if (collector != nullptr && !run([&] { reason = collector->start(is_known != 0); })) {
+    return nullptr;
+  }
   return PyUnicode_FromStringAndSize(reason.data(), static_cast<Py_ssize_t>(reason.size()));
 }
 
@@ -295,7 +299,7 @@ PyObject* library(PyObject* self, PyObject* /*unused*/) {
 
 PyMethodDef methods[] = {
     {"library", library, METH_NOARGS, "(path, version, 1 if it is newer than all that were tried)"},
-    {"start", start, METH_NOARGS, "why kernels are not timed; empty: they are"},
+    {"start", start, METH_VARARGS, "start(is_known=False): why kernels are not timed; empty: they are"},
     {"stop", stop, METH_VARARGS, "stop(deadline_ns)"},
     {"start_thread", start_thread, METH_NOARGS, nullptr},
     {"stop_thread", stop_thread, METH_NOARGS, nullptr},

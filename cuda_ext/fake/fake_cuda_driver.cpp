@@ -75,6 +75,7 @@ Fake& fake() {
   return *one;
 }
 
+std::atomic<int (*)(int*)> traced_version{nullptr};
 thread_local std::vector<Context*> contexts;  // of this thread, the current one last
 constexpr int kGlobal = 0;
 constexpr int kThreadLocal = 1;
@@ -228,6 +229,8 @@ void fake_cuda_fail(const char* function, int code) {
   if (code == 0) fake().failures.erase(function);
 }
 
+void fake_cuda_trace_version(int (*traced)(int*)) { traced_version = traced; }
+
 void fake_cuda_break(int code) {
   const std::lock_guard<std::mutex> lock(fake().mutex);
   fake().broken = code;
@@ -247,6 +250,7 @@ std::uint64_t fake_cuda_get(const char* count) {
 // --- the driver ----------------------------------------------------------------------------------
 
 int cuDriverGetVersion(int* version) {
+  if (auto* const traced = traced_version.load(); traced != nullptr) return traced(version);
   const std::lock_guard<std::mutex> lock(fake().mutex);
   *version = 13'000;
   return outcome("cuDriverGetVersion", false);

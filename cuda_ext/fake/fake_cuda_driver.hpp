@@ -28,6 +28,9 @@ void fake_cuda_fail(const char* function, int code);  // code 0: no longer
 // A kernel has failed: from now on the driver gives this code for whatever is about the GPU.
 void fake_cuda_break(int code);
 
+// cuDriverGetVersion is this one from now on: that of a libcupti, which sees the call.
+void fake_cuda_trace_version(int (*traced)(int*));
+
 // Settings: "not_ready" (each event that is done says so only after so many queries), "full" (the
 // queue of the GPU: a thread that records an event waits until it is 0 again), "backward" (times
 // between events are below zero), "busy" (streams never wait for work, and have done all at once:

@@ -37,7 +37,7 @@ struct Buffer {
 
 constexpr const char* kSettings[] = {
     "version", "correlation",      "zero_every", "backward_every", "shuffle", "hold",
-    "late",    "other_subscriber", "drop_every", "per_thread"};
+    "late",    "other_subscriber", "drop_every", "per_thread",     "captured_untraced"};
 constexpr std::uint32_t kDriverKind = 4;
 constexpr std::uint32_t kIdsOfLaunch = 7;  // taken by a launch that is not recorded
 constexpr std::size_t kSettingCount = sizeof(kSettings) / sizeof(kSettings[0]);
@@ -439,7 +439,8 @@ std::uint32_t fake_launch_graph(const char* const* names, std::size_t count,
     put(record, 36, stream);
     run(record);
   } else if (is_recorded(10)) {
-    for (std::size_t at = 0; at < count; ++at) {
+    const bool has_nodes = setting("captured_untraced") == 0;
+    for (std::size_t at = 0; has_nodes && at < count; ++at) {
       const auto [start, end] = next_on_gpu(duration_ns);
       Bytes record = kernel_record(names[at], start, end, device, stream, id);
       put(record, 144, static_cast<std::uint64_t>(at + 1));
@@ -519,6 +520,10 @@ int cuptiActivityRegisterCallbacks(Request request, Completed completed) {
 
 int cuptiActivityEnable(std::uint32_t kind) {
   if (const int bad = outcome("cuptiActivityEnable"); bad != 0) return bad;
+  const bool is_graph = kind == 51;  // a version or a device may have all but these
+  if (const int bad = is_graph ? outcome("cuptiActivityEnable(GRAPH_TRACE)") : 0; bad != 0) {
+    return bad;
+  }
   const std::lock_guard<std::mutex> lock(fake().mutex);
   fake().kinds.insert(kind);
   if (kind == kDriverKind) fake().calls_off.clear();  // it enables every call

@@ -15,7 +15,8 @@ void fake_fail(const char* function, int code);  // code 0: no longer
 // id less one), "zero_every" (each nth kernel has no timestamps), "backward_every" (ends before it
 // starts), "shuffle" (records come out of a window of so many, at random), "hold" (nothing ends
 // until it is 0 again), "late" (full buffers are kept for so many flushes), "drop_every",
-// "other_subscriber", "per_thread" (buffers).
+// "other_subscriber", "per_thread" (buffers), "captured_untraced" (graphs were captured while there
+// were no records: their kernels have none).
 void fake_set(const char* setting, std::uint64_t value);
 std::uint64_t fake_get(const char* count);  // see fake_cupti.cpp
 

@@ -332,3 +332,36 @@ TEST_CASE("what is still on the GPU when its step has ended is waited for") {
   CHECK(program.records[2].gpu.kernel_count == 5);
   CHECK(program.records[5].gpu.state == GpuState::kTimedByEvents);
 }
+
+TEST_CASE("a graph that was captured without records is timed as a whole; or its run by events") {
+  const Fresh fresh;
+  const char* const nodes[] = {"gemm", "softmax"};
+  for (const bool has_graphs : {true, false}) {
+    CAPTURE(has_graphs);
+    fake_reset();
+    fake_set("captured_untraced", 1);
+    if (!has_graphs) fake_fail("cuptiActivityEnable(GRAPH_TRACE)", 27);
+    CollectorSettings settings;
+    settings.times_whole_graphs = true;
+    Process process(false, settings);
+    Beneath beneath;
+    process.gpu.set_beneath(&beneath);
+    Record run{};
+    for (run.span = 1; run.span <= 2; ++run.span) {
+      run.start_ns = monotonic_ns();
+      process.gpu.begun(true, run.span, 1);
+      if (run.span == 1) fake_launch("gemm", 1'000, 0, 7);
+      if (run.span == 2) fake_launch_graph(nodes, 2, 1'000, 0, 7);
+      run.end_ns = monotonic_ns();
+      process.gpu.ended(true, run.span, kNoSpan, 0);
+      process.gpu.add(&run, 1);
+    }
+    process.gpu.flush();
+    const std::vector<Record> records = process.ready();
+    REQUIRE(records.size() == 2);
+    CHECK(records[0].gpu.state == GpuState::kTimed);
+    CHECK(records[1].gpu.state == (has_graphs ? GpuState::kTimed : GpuState::kTimedByEvents));
+    CHECK(records[1].gpu.busy_time_ns == (has_graphs ? 2'000 : kEventsNs));
+    process.gpu.set_beneath(nullptr);
+  }
+}

@@ -47,6 +47,12 @@ struct Made {
     return run;
   }
 
+  // A kernel of a run, which shows that kernels are attributed.
+  void prove() {
+    enter(9, 1, kStart);
+    deliver(launch(10, 20), kStart);
+  }
+
   std::vector<Record> ready(std::int64_t now_ns) {
     std::vector<Record> out;
     pipeline.drain_ready(now_ns, out);
@@ -121,8 +127,13 @@ TEST_CASE("a run whose number ends in 32 zeros is missing: its kernels look like
   CHECK(made.pipeline.counts().outside == 1);
 }
 
-TEST_CASE("a run without kernels is timed: there were none") {
+TEST_CASE("a run without kernels is timed: there were none; once any run has had one") {
   Made made;
+  made.enter(8, 1, kStart);
+  const Record early = made.record(8, kNoSpan, kStart, kStart + 1);
+  made.pipeline.add(&early, 1);
+  CHECK(made.ready(kStart + 1).at(0).gpu.state == GpuState::kMissing);
+  made.prove();
   made.enter(1, 1, kStart);
   made.enter(kNoSpan, 0, kStart + 50);
   const Record run = made.record(1, kNoSpan, kStart, kStart + 50);
@@ -226,6 +237,7 @@ TEST_CASE("with marks a run is ready when the main stream is beyond it, and a fl
 
 TEST_CASE("where records were dropped, the runs that were open lately are missing") {
   Made made;
+  made.prove();
   made.enter(1, 1, kStart);
   made.enter(kNoSpan, 0, kStart + 50);
   made.pipeline.count_dropped(3, kStart + 60);

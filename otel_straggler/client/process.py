@@ -117,10 +117,10 @@ def configure(
         sdk_spans_per_s: the most spans for the provider; whole steps are left out above it; 100
             if left out.
         gpu_timing: the highest tier of GPU timing: "off", "events" (time between two events around
-            each section) or "cupti" (kernels); "auto" if left out, which is "off" until tiers have
-            been measured on GPUs.
-        gpu_overhead: the part of a step that GPU timing may cost; above it the tier steps down. 0:
-            no limit; 0.01 if left out.
+            each section) or "cupti" (in one step of N, kernels); "auto" if left out, which is
+            "events".
+        gpu_overhead: the part of a step that kernel records may cost on average: N follows from it.
+            0: no limit, every step has them; 0.005 if left out.
         hardware: "off": no sensors of the GPU and its host are read. "on" if left out; what needs
             the extra ``gpu`` is read only with it, and a GPU that DCGM reads is left to it.
         collectives: "off": time that a section waits in collectives counts as its work. "on" if

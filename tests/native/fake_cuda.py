@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from .compiling import compiled
+from .fake_cupti import FakeGpu
 
 SOURCE = Path(__file__).parents[2] / "cuda_ext" / "fake" / "fake_cuda_driver.cpp"
 
@@ -84,6 +85,14 @@ class FakeCuda:
     def break_down(self, code: int) -> None:
         """A kernel has failed; the GPU is lost to this process."""
         self._library.fake_cuda_break(code)
+
+    def traced_by(self, cupti: FakeGpu) -> None:
+        """A libcupti sees the calls that its clients have it record."""
+        call = ctypes.cast(ctypes.CDLL(cupti.path).cuDriverGetVersion, ctypes.c_void_p)
+        self._library.fake_cuda_trace_version(call)
+
+    def traced_by_nobody(self) -> None:
+        self._library.fake_cuda_trace_version(None)
 
     def set(self, setting: str, value: int) -> None:
         """See ``fake_cuda_driver.hpp``."""

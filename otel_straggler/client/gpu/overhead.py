@@ -34,6 +34,7 @@ class Overhead:
         self._steps = StepWatch(lambda: getattr(RECORDER, "phase_changes", 0), wake)
         self._guard = CpuGuard()
         self._last_step = 0
+        self._is_watching = False
         self.text = ""
         self.sampling = SamplingInterval(target)
 
@@ -42,12 +43,15 @@ class Overhead:
         return self._steps.wants_pause
 
     def begin(self) -> None:
+        """A tier has begun that may cost something."""
         self._guard = CpuGuard()
+        self._is_watching = True
         if self._target > 0 and RECORDER.on_step is None:
             RECORDER.on_step = self._steps
         self._restart()
 
     def end(self) -> None:
+        self._is_watching = False
         if RECORDER.on_step == self._steps:
             RECORDER.on_step = None
         self._governor.round_start = self._steps.round_start = -1
@@ -67,7 +71,7 @@ class Overhead:
 
     def trouble(self, now_s: float) -> Refusal | None:
         """Why timing costs too much; None: it does not, or it is not known yet."""
-        if self._target <= 0:
+        if self._target <= 0 or not self._is_watching:
             return None
         samples = self._steps.drain()
         self.sampling.observe(samples)

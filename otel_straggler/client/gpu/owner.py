@@ -28,8 +28,8 @@ from otel_straggler.config import ClientSettings
 from otel_straggler.semconv import GpuTier
 
 AUTO_SAMPLES_KERNELS = False
-"""Whether ``auto`` has kernel records in one step of N. On once a GPU has shown that a step takes at
-most 0.5 % longer with them (E3), 0.2 % after them (E6): docs/internals/gpu-measurements.md."""
+"""Whether ``auto`` has kernel records in one step of N. On once a GPU has shown that a step takes
+0.5 % longer with them at most (E3), 0.2 % after them (E6): docs/internals/gpu-measurements.md."""
 AUTO_TIER: GpuTier = "cupti" if AUTO_SAMPLES_KERNELS else "events"
 THREAD_NAME = "otel-straggler-tier"
 _TICK_S = 1.0
@@ -244,7 +244,7 @@ class GpuTiming:
         timer = self._ladder.timer
         if timer is not before:
             self._overhead.end()
-            if timer is not None:
+            if timer is not None and timer.tier == "cupti":  # events have cost nothing, as measured
                 self._overhead.begin()
         if refusal is None and self._ladder.tier != "cupti":
             refusal = self._asked()

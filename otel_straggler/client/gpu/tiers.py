@@ -66,7 +66,7 @@ class Timer:
         self.native.stop(deadline_ns)
 
     def pause(self) -> None:
-        """Cost nothing for a while."""
+        """Without what may cost something, for a while."""
         self.stop(time.monotonic_ns() + _SWITCH_NS)
 
     def unpause(self) -> Refusal | None:
@@ -175,7 +175,6 @@ class CuptiTimer(Timer):
         self._has_thread = False
         self._beneath = EventsBeneath(surroundings)
         self._has_events = False
-        self._is_paused = False
         self._rate = 1, 1
 
     @property
@@ -204,27 +203,22 @@ class CuptiTimer(Timer):
         return refusal
 
     def stop(self, deadline_ns: int) -> None:
-        self._is_paused = False
         super().stop(deadline_ns)
         self._stop_events(deadline_ns)
 
     def pause(self) -> None:
-        self._is_paused = True
-        self.native.set_rate(0, 0)
-        self._stop_events(time.monotonic_ns() + _SWITCH_NS)
+        super().stop(time.monotonic_ns() + _SWITCH_NS)
 
     def unpause(self) -> Refusal | None:
-        self._is_paused = False
-        self._start_events()
-        self.native.set_rate(*self._rate)
-        return None
+        reason: str = self.native.start(True)
+        return self._refusal(reason) if reason else None
 
     def give_way(self, deadline_ns: int) -> None:
         super().stop(deadline_ns)
 
     def set_rate(self, steps: int, runs: int) -> None:
         self._rate = steps, runs
-        if self.native is not None and not self._is_paused:
+        if self.native is not None:
             self.native.set_rate(steps, runs)
 
     @property
@@ -341,7 +335,7 @@ class Ladder:
             self.timer.stop(time.monotonic_ns() + timeout_ns)
 
     def pause(self) -> None:
-        """Have the timer in charge cost nothing for a while."""
+        """Have the timer in charge do without what may cost something, for a while."""
         if self.timer is not None and self.is_working:
             self.is_working, self._rest = False, "paused"
             self.timer.pause()

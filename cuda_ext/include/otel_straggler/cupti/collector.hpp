@@ -10,12 +10,10 @@
 #pragma once
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <mutex>
@@ -30,7 +28,9 @@
 #include "otel_straggler/cupti/invalid_watch.hpp"
 #include "otel_straggler/cupti/pipeline.hpp"
 #include "otel_straggler/cupti/tracing.hpp"
+#include "otel_straggler/cupti/rounds.hpp"
 #include "otel_straggler/gpu_timer.hpp"
+#include "otel_straggler/turn.hpp"
 
 namespace otel_straggler::cupti {
 
@@ -46,8 +46,9 @@ class Collector final : public GpuTimer {
   }
 
   // Sets everything up, from scratch each time, and begins to count. The answer is why not; empty:
-  // kernels are timed now.
-  std::string start() {
+  // kernels are timed now. is_known: it was stopped a moment ago by ourselves, and what had been
+  // proven holds.
+  std::string start(bool is_known = false) {
     if (is_forked_.load()) return "CUDA does not work in a forked child; start it by spawn";
     if (is_tracing()) return "";
     if (!pool_.has_memory()) return "there is no address space for the buffers; expected 64 MiB";
@@ -59,12 +60,13 @@ class Collector final : public GpuTimer {
     if (!reason.empty()) return reason;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      pipeline_.begin(monotonic_ns(), static_cast<std::uint64_t>(wall_ns()));
+      const bool may_miss_graphs = settings_.times_whole_graphs && !tracing_.has_graphs();
+      pipeline_.begin(monotonic_ns(), static_cast<std::uint64_t>(wall_ns()), may_miss_graphs);
       watch_ = InvalidWatch();
-      proof_.begin(pipeline_.counts());
+      if (!is_known) proof_.begin(pipeline_.counts());
       silent_flushes_ = 0;
     }
-    sampling_.set_probing(true);
+    if (!is_known) sampling_.set_probing(true);
     is_recording_ = false;
     is_tracing_.store(true, std::memory_order_release);
     if (sampling_.rate().is_always()) switch_records(true, kNoSpan);
@@ -248,23 +250,10 @@ class Collector final : public GpuTimer {
   // --- the worker: a thread that does round() again and again ------------------------------------
 
   void start_thread() {
-    sigset_t every;
-    sigset_t before;
-    ::sigfillset(&every);
-    ::pthread_sigmask(SIG_SETMASK, &every, &before);
-    thread_ = std::thread([this] { run(); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    rounds_.start(settings_.poll_ns, [this] { round_in_thread(); });
   }
 
-  void stop_thread() {
-    {
-      const std::lock_guard<std::mutex> lock(sleep_mutex_);
-      is_ending_ = true;
-    }
-    sleep_.notify_all();
-    if (thread_.joinable()) thread_.join();
-    is_ending_ = false;
-  }
+  void stop_thread() { rounds_.stop(); }
 
   // Takes what has come back; asks for more when that is due.
   void round(std::int64_t now_ns) {
@@ -327,20 +316,6 @@ class Collector final : public GpuTimer {
       collector->pipeline_.process(mark, marks, event, events, now_ns);
       marks = events = 0;
     }
-  };
-
-  // One thread's turn at something; a lock would be held while CUPTI is called.
-  struct Turn {
-    explicit Turn(std::atomic<bool>& taken)
-        : is_ours(!taken.exchange(true, std::memory_order_acquire)), flag(&taken) {}
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-    ~Turn() {
-      if (is_ours) flag->store(false, std::memory_order_release);
-    }
-
-    const bool is_ours;
-    std::atomic<bool>* const flag;
   };
 
   Collector(Library library, const CollectorSettings& settings)
@@ -451,20 +426,12 @@ class Collector final : public GpuTimer {
 
   // --- the worker --------------------------------------------------------------------------------
 
-  void run() {
-    ::pthread_setname_np(::pthread_self(), "otel-stragg-gpu");
-    std::unique_lock<std::mutex> lock(sleep_mutex_);
-    while (!is_ending_) {
-      lock.unlock();
-      try {
-        round(monotonic_ns());
-      } catch (const std::exception&) {  // memory has run out; what was read is lost
-        const std::lock_guard<std::mutex> flawed(mutex_);
-        pipeline_.count_dropped(1, monotonic_ns());
-      }
-      lock.lock();
-      sleep_.wait_for(lock, std::chrono::nanoseconds(settings_.poll_ns),
-                      [this] { return is_ending_; });
+  void round_in_thread() {
+    try {
+      round(monotonic_ns());
+    } catch (const std::exception&) {  // memory has run out; what was read is lost
+      const std::lock_guard<std::mutex> flawed(mutex_);
+      pipeline_.count_dropped(1, monotonic_ns());
     }
   }
 
@@ -572,10 +539,7 @@ class Collector final : public GpuTimer {
   std::uint64_t launched_seen_ = 0;
 
   std::int64_t next_flush_ns_ = 0;
-  std::mutex sleep_mutex_;
-  std::condition_variable sleep_;
-  bool is_ending_ = false;
-  std::thread thread_;
+  Rounds rounds_;
 };
 
 }  // namespace otel_straggler::cupti

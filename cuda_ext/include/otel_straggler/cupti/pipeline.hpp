@@ -49,11 +49,14 @@ class Pipeline {
       : way_(way), directory_(&directory), marks_(&marks), launches_(&launches) {}
 
   // Tracing is on from now on. Args: monotonic time, and the clock that records use.
-  void begin(std::int64_t now_ns, std::uint64_t wall_ns) {
+  // may_miss_graphs: the kernels of a graph may have no records, and the graph none either.
+  void begin(std::int64_t now_ns, std::uint64_t wall_ns, bool may_miss_graphs = false) {
+    may_miss_graphs_ = may_miss_graphs;
     idle_since_ns_ = std::exchange(traced_until_ns_, kOpen);
     traced_since_ns_ = now_ns;
     not_before_ns_ = wall_ns;
     complete_until_ns_ = 0;
+    attributed_before_ = counts_.attributed;
     marks_->restart();
     parked_.clear();
     windows_.clear();
@@ -291,8 +294,12 @@ class Pipeline {
     return is_short ? GpuState::kMissing : timed(waiting);
   }
 
+  // Not before a kernel was attributed since tracing began: what none is seen in may be all there is.
   GpuState timed(const Waiting& waiting) {
+    if (counts_.attributed == attributed_before_) return GpuState::kMissing;
     const RunTotals* totals = runs_.find(run_of(waiting.record.span));
+    const bool is_empty = totals == nullptr || totals->kernels == 0;
+    if (is_empty && may_miss_graphs_) return GpuState::kMissing;
     return totals != nullptr && totals->is_flawed ? GpuState::kMissing : GpuState::kTimed;
   }
 
@@ -364,6 +371,8 @@ class Pipeline {
   PipelineCounts counts_;
   WideId newest_ = kFirstWideId;
   std::uint64_t evicted_ = 0;
+  std::uint64_t attributed_before_ = 0;
+  bool may_miss_graphs_ = false;
   std::uint64_t not_before_ns_ = 0;
   std::int64_t idle_since_ns_ = 0;  // until tracing was begun, the last time
   std::int64_t traced_since_ns_ = kOpen;

@@ -64,10 +64,14 @@ class Tracing {
   Result switch_records(bool is_on) noexcept {
     for (const Kind kind : kinds_) {
       const Result code = is_on ? library_.api.enable(kind) : library_.api.disable(kind);
+      if (is_on && kind == kGraphTrace) has_graphs_ = code == kSuccess;
       if (is_on && code != kSuccess && kind != kGraphTrace) return code;
     }
     return kSuccess;
   }
+
+  // Whether every graph has a record.
+  bool has_graphs() const { return has_graphs_; }
 
   // The reverse, whatever of it was done. What is whole comes back now.
   void tear_down() {
@@ -135,6 +139,7 @@ class Tracing {
   Library library_;
   Way way_ = Way::kMarks;
   bool is_way_refused_ = false;
+  bool has_graphs_ = false;
   std::vector<Kind> kinds_;
   Callbacks callbacks_;
   Subscriber subscriber_ = nullptr;

@@ -24,6 +24,7 @@
 #include "otel_straggler/events/resolver.hpp"
 #include "otel_straggler/events/thread_table.hpp"
 #include "otel_straggler/gpu_timer.hpp"
+#include "otel_straggler/turn.hpp"
 
 namespace otel_straggler::events {
 
@@ -147,20 +148,6 @@ class EventTimer final : public GpuTimer {
 
  private:
   static constexpr std::size_t kPrepared = 8;
-
-  // One thread's turn at reading; a lock would be held while the driver is called.
-  struct Turn {
-    explicit Turn(std::atomic<bool>& taken)
-        : is_ours(!taken.exchange(true, std::memory_order_acquire)), flag(&taken) {}
-    Turn(const Turn&) = delete;
-    Turn& operator=(const Turn&) = delete;
-    ~Turn() {
-      if (is_ours) flag->store(false, std::memory_order_release);
-    }
-
-    const bool is_ours;
-    std::atomic<bool>* const flag;
-  };
 
   EventTimer(const Driver& driver, const Host& host, const EventSettings& settings)
       : api_(driver.api),
