@@ -1,10 +1,9 @@
-"""A GPU that real models of torch compute on, for rank programs: the fake libcupti.
+"""A GPU that real models of torch compute on, for rank programs: the fakes of driver and libcupti.
 
 ``use_fake_gpu()`` has torch say that CUDA is in use, and everything stays on the CPU; a model made
 of ``Block`` launches kernels of the fake in forward and backward.
 """
 
-import ctypes
 import os
 import sys
 import time
@@ -17,10 +16,12 @@ from otel_straggler.client.gpu.owner import GpuTiming
 from otel_straggler.client.gpu.surroundings import Surroundings
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.native.fake_cuda import FakeCuda
 from tests.native.fake_cupti import FakeGpu
 
 KERNEL_NS = 100_000
 GPU = FakeGpu(Path(os.environ["OTEL_STRAGGLER_CUPTI"]))
+DRIVER = FakeCuda(Path(os.environ["FAKE_CUDA_DRIVER"]))
 
 
 class Work:
@@ -31,12 +32,14 @@ class Work:
 
 
 def use_fake_gpu() -> None:
-    ctypes.CDLL(GPU.path)
+    DRIVER.traced_by(GPU)
+    DRIVER.set("busy", 1)  # what is launched is done at once
+    torch._C._cuda_getCurrentRawStream = DRIVER.current_stream
     torch.version.cuda = "13.0"  # type: ignore[assignment]
     torch.cuda.is_initialized = lambda: True
     torch.cuda.current_device = lambda: 0
     torch.cuda.synchronize = lambda device=None: None  # type: ignore[assignment]
-    Surroundings.driver_path = lambda self: GPU.path  # type: ignore[method-assign]
+    Surroundings.driver_path = lambda self: DRIVER.path  # type: ignore[method-assign]
 
 
 def record_one_step_of(every: int) -> None:
@@ -55,6 +58,7 @@ def await_kernels() -> None:
 def launch(name: str, length_ns: int) -> None:
     Work.launches += 1
     GPU.launch(name, length_ns)
+    DRIVER.launch(length_ns)
 
 
 class _Kernels(torch.autograd.Function):

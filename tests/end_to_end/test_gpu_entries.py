@@ -34,7 +34,7 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def environment(fake_library: Any) -> dict[str, str]:
+def environment(fake_library: Any, fake_cuda: Any) -> dict[str, str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -42,6 +42,7 @@ def environment(fake_library: Any) -> dict[str, str]:
     return {
         **kept,
         "OTEL_STRAGGLER_CUPTI": fake_library.path,
+        "FAKE_CUDA_DRIVER": fake_cuda.path,
         "OTEL_STRAGGLER_KERNEL_INTERVAL_S": "0.5",
         "OTEL_STRAGGLER_RUN_ID": "entries",
         "MASTER_ADDR": "127.0.0.1",
