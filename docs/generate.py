@@ -17,6 +17,7 @@ from pathlib import Path
 import alerts_page
 import configuration_page
 import kubernetes_manifests
+import torch_page
 import wire_page
 from described import Undescribed
 
@@ -33,6 +34,7 @@ from benchmarks.gpu import page as gpu_page  # noqa: E402
 NOTE = "<!-- Made by docs/generate.py from the code. Change the code, then run: make generate -->\n"
 PAGES = {
     "operate/alerts.md": alerts_page.page,
+    "reference/torch-versions.md": torch_page.page,
     "reference/configuration.md": configuration_page.page,
     "internals/gpu-measurements.md": gpu_page.page,
     "reference/names-on-the-wire.md": wire_page.page,

@@ -128,4 +128,4 @@ def _where(result: Mapping[str, Any]) -> str:
 
 
 def _block(text: str) -> str:
-    return f"```text\n{text}\n```"
+    return f"```\n{text}\n```"

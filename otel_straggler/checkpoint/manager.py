@@ -16,6 +16,7 @@ from otel_straggler.checkpoint.emergency import RequestFile, SigtermWatch
 from otel_straggler.checkpoint.files import folder_of, is_remote
 from otel_straggler.checkpoint.layout import LocalTier
 from otel_straggler.checkpoint.membership import Membership, join
+from otel_straggler.checkpoint.reports import log_saved, report_restored, report_saved
 from otel_straggler.checkpoint.restoring import Restored, restore
 from otel_straggler.checkpoint.schedule import Schedule
 from otel_straggler.client.checkpoints import CheckpointTotals, add_save, record_past
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from otel_straggler.checkpoint.persisting import Persisting
-    from otel_straggler.checkpoint.saving import SaveReport
     from otel_straggler.checkpoint.writer_process import RunningSave, Saver
 
 _LOG = logging.getLogger("otel_straggler")
@@ -95,6 +95,7 @@ class Manager:
             if value <= 0:
                 raise ConfigError.of(f"Manager({name}=...)", value, "a number above 0", _LEAVE_OUT)
         self._schedule = Schedule(every_steps, every_s, interval, mtbf_s)
+        self._is_scheduled = any((every_steps, every_s, interval, local))
         from otel_straggler.checkpoint.writer_process import Saver
 
         self._folder, self._local = folder_of(folder), local
@@ -114,6 +115,7 @@ class Manager:
         self._persisting: Persisting | None = None
         self.restored: Restored | None = None
         self._is_thin = False
+        self._has_saved = False
         self._slow_writers = SlowWriters()
         self._agreement = Agreement(
             self._members.address.under("steps"),
@@ -161,6 +163,8 @@ class Manager:
         decision = self._agreement.reach(step)
         if decision is not None:
             self._save_as_decided(step, state, decision)
+        if self._saver.wants_memory and self._is_scheduled:
+            self._saver.prepare(state)
 
     def request_save(self, reason: str = "request") -> None:
         """Have all ranks that live save at their next common step. From any thread."""
@@ -191,7 +195,7 @@ class Manager:
         if self.restored is None:
             return None
         self._is_thin = self.restored.is_thin
-        self._report_restored(self.restored)
+        report_restored(self.restored, is_first=self._members.is_first)
         return self.restored.step
 
     def wait(self) -> Path | None:
@@ -295,36 +299,18 @@ class Manager:
             self._save_failed(running, str(error))
             return None
         running.blocking_s += time.monotonic() - waits_from_s
-        self._report(running, report)
-        for name, start_s, end_s in report.phases:
-            record_past(f"checkpoint_{name}", start_s, end_s)
+        report_saved(running, report, self._schedule)
         if running.is_to_persist:
             self._persist(running)
         elif running.context.folder == self._folder:
             self._schedule.measured(running.blocking_s, running.save_s)
         if self._members.is_first:
-            _LOG.info(
-                "checkpoint of step %d: %s, blocked %.3f s, committed after %.1f s",
-                running.context.step, report.path.name, running.blocking_s, running.save_s,
-            )  # fmt: skip
-            self._warn_of_slow_writers(report)
+            log_saved(running, report, is_first_save=not self._has_saved)
+            for slow in self._slow_writers.observe(report.write_s):
+                _LOG.warning("checkpoints wait for a slow writer: %s", slow.text)
+        self._has_saved = True
         self._prune(running.context.folder, report.path.name)
         return report.path
-
-    def _report(self, running: RunningSave, report: SaveReport) -> None:
-        write_s = sum(end_s - start_s for name, start_s, end_s in report.phases if name == "write")
-        add_save(
-            CheckpointTotals(
-                saves=1,
-                size_bytes=report.size_bytes,
-                blocking_s=running.blocking_s,
-                save_s=running.save_s,
-                write_s=write_s,
-                step=running.context.step,
-                interval_s=self._schedule.optimal_s,
-                mtbf_s=self._schedule.mtbf_s,
-            )
-        )
 
     def _save_failed(self, running: RunningSave, problem: str) -> None:
         """Nothing is left of it; what was to be persistent is saved past the local tier."""
@@ -379,23 +365,6 @@ class Manager:
             spare.add(self._persisting.save.context.name)
         with contextlib.suppress(OSError):
             folders.prune(folder, keep, spare)
-
-    def _report_restored(self, restored: Restored) -> None:
-        for name, start_s, end_s in restored.phases:
-            if name != "read":  # DCP's own phases
-                record_past(f"checkpoint_{name}", start_s, end_s)
-        if self._members.is_first:
-            its = restored.read
-            _LOG.info(
-                "restored step %d from %s: %s; rank 0 read %s",
-                restored.step, restored.name,
-                ", ".join(f"{name} {s:.2f} s" for name, s in restored.phases_s.items()),
-                ", ".join(f"{n / 1e6:,.1f} MB {tier}" for tier, n in its.size_bytes.items()),
-            )  # fmt: skip
-
-    def _warn_of_slow_writers(self, report: SaveReport) -> None:
-        for slow in self._slow_writers.observe(report.write_s):
-            _LOG.warning("checkpoints wait for a slow writer: %s", slow.text)
 
     def _log_failure(self, step: int, error: BaseException | str) -> None:
         _LOG.warning("the checkpoint of step %d was not saved: %s", step, error)

@@ -23,17 +23,20 @@ from torch.distributed.checkpoint import FileSystemWriter, Metadata
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 from otel_straggler.checkpoint.dcp_files import FilePrefix, HashingFileSystem
+from otel_straggler.checkpoint.entries import reason_of
 from otel_straggler.checkpoint.folder import SAVING, commit
 from otel_straggler.checkpoint.layout import Layout
 from otel_straggler.checkpoint.manifest import Files, Manifest
 from otel_straggler.checkpoint.pacing import Pacer, step_back
 from otel_straggler.checkpoint.store import Exchange, RankFailedError, StoreAddress
 from otel_straggler.checkpoint.streams import FileAddress, FileServer, fetch
-from otel_straggler.errors import UnavailableError
+from otel_straggler.errors import StragglerError, UnavailableError
 
 PHASES: Final = ("stage", "plan", "write", "replicate", "commit")
 REPORT: Final = "otel_straggler_report"
 """The attribute of a save's Metadata with its :class:`SaveReport`."""
+WRITER_PID: Final = "otel_straggler_pid"
+"""The attribute of the Metadata of a :class:`NothingWriter` with the number of its process."""
 METADATA: Final = ".metadata"
 """DCP's own file, of all ranks."""
 
@@ -338,8 +341,8 @@ class NothingWriter(FileSystemWriter):  # type: ignore[misc]
         future.set_result([])
         return future
 
-    def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:
-        pass
+    def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:  # noqa: ARG002
+        setattr(metadata, WRITER_PID, os.getpid())
 
 
 def _delay_sigterm(delay_s: float) -> None:
@@ -354,14 +357,16 @@ def _delay_sigterm(delay_s: float) -> None:
 
 def root_cause(error: BaseException) -> str:
     """Of what DCP raises: the first rank's error without its traceback; and where torch found a
-    file shorter than it should be, what the system had said."""
+    file shorter than it should be, what the system had said. No class is shown by its ``repr``."""
     failures = getattr(error, "failures", None)
     if failures:
         error = next(iter(failures.values()))[0]
     seen: BaseException | None = error
     while seen is not None and not isinstance(seen, OSError):
         seen = seen.__context__
-    return str(seen if seen is not None else error) or type(error).__name__
+    if seen is not None and str(seen):
+        return str(seen)
+    return str(error) if isinstance(error, StragglerError) else reason_of(error)
 
 
 def quiet_dcp() -> None:

@@ -68,6 +68,11 @@ class _Training:
         model, optimizers = get_state_dict(self._model, self._optimizers)
         return {"model": model, "optimizers": optimizers}
 
+    def parts_with_tensors(self) -> list[Any]:
+        """What has the tensors of the state, without making it."""
+        optimizers = self._optimizers
+        return [self._model, *([optimizers] if hasattr(optimizers, "state") else optimizers)]
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         from torch.distributed.checkpoint.state_dict import set_state_dict
 

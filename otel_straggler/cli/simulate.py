@@ -67,6 +67,8 @@ _OF_ANY_RUN: Final = (
 _OF_GENERATED: Final = (
     ("--timing", click.Choice(TIMINGS), "Content of the times: work alone, waiting too, launches."),
     ("--gpu-timing", click.Choice(GPU_TIMINGS), "What GPUs report: nothing, events, kernels."),
+    ("--gpu-sample-every", int, "Kernels are timed in one step of so many, the others by events."),
+    ("--gpu-missing", float, "Share of the executions whose GPU times never come."),
     ("--microbatches", int, "Executions of forward and backward in a step."),
     ("--step-s", float, "Usual seconds of a step."),
     ("--stage-factor", float, "Work of the last pipeline stage / of the others."),

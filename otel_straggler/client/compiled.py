@@ -127,7 +127,10 @@ def _teach_dynamo() -> None:
     _teach_types()
     _teach_substitutes()
     try:
-        from torch._dynamo.eval_frame import set_eval_frame, skip_code
+        from torch._C._dynamo.eval_frame import (
+            set_eval_frame,  # that of Python lacks it in 2.5, 2.6
+        )
+        from torch._dynamo.eval_frame import skip_code
 
         COMPILATION.set_callback = set_eval_frame
         for code in _uncompiled_codes:

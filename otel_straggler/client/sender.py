@@ -23,6 +23,7 @@ from otel_straggler.otlp.clients.client import (
     retry_delay_s,
 )
 from otel_straggler.secret import without_secrets
+from otel_straggler.semconv import GPU_LOSSES, GPU_MISSING
 
 RING_FULL: Final = "ring_full"
 INBOX_FULL: Final = "inbox_full"
@@ -31,14 +32,8 @@ REJECTED: Final = "rejected"
 SPAN_BUDGET: Final = "span_budget"
 PROCESS_ENDED: Final = "process_ended"
 ENCODE_ERROR: Final = "encode_error"
-GPU_MISSING: Final = "gpu_missing"
-GPU_DROPPED: Final = "gpu_dropped"
-GPU_INVALID: Final = "gpu_invalid"
-GPU_LOST: Final = "gpu_lost"
-GPU_LATE: Final = "gpu_late"
-GPU_REASONS: Final = (GPU_MISSING, GPU_DROPPED, GPU_INVALID, GPU_LOST, GPU_LATE)
-"""No span is lost: the first counts spans without GPU times, the others what the GPU has done that
-is in no span. In the order in which the native part counts them."""
+GPU_REASONS: Final = (GPU_MISSING, *GPU_LOSSES)
+"""In the order in which the native part counts them."""
 KERNELS_LOST: Final = "kernels_lost"
 SDK_RATE: Final = "sdk_rate"
 SDK_ERROR: Final = "sdk_error"

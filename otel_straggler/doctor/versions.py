@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -13,14 +12,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final
 
 from otel_straggler._version import __version__
 from otel_straggler.client.gpu.reasons import Refusal, refusal_of
 from otel_straggler.doctor.findings import Finding, info, ok, problem
 from otel_straggler.native import NATIVE
+from otel_straggler.torch_parts import FEATURES, TESTED, ReadFile, installed_files, release
 
 OLDEST_PYTHON: Final = (3, 10)
 REQUIRED: Final = {
@@ -64,6 +62,7 @@ def check_versions() -> Iterator[Finding]:
     for name, oldest in REQUIRED.items():
         yield check_package(name, oldest, installed(name))
     yield check_torch(installed("torch"))
+    yield from check_torch_parts(installed("torch"), installed_files())
     for name, extra in EXTRAS.items():
         yield check_extra(name, extra)
 
@@ -104,17 +103,39 @@ def cuda_of_torch() -> str:
     >>> cuda_in("debug = False\\ncuda: Optional[str] = '13.0'\\n"), cuda_in("cuda = None")
     ('13.0', '')
     """
-    with contextlib.suppress(OSError, ValueError, ImportError):
-        found = find_spec("torch")
-        for folder in (found and found.submodule_search_locations) or ():
-            return cuda_in(Path(folder, "version.py").read_text(encoding="utf-8"))
-    return ""
+    read = installed_files()
+    file = read("torch/version.py") if read is not None else None
+    return cuda_in(file.decode("utf-8", "replace")) if file is not None else ""
 
 
 def cuda_in(version_file: str) -> str:
     """In torch's ``version.py``."""
     line = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)['\"]", version_file, re.MULTILINE)
     return line[1] if line else ""
+
+
+def check_torch_parts(result: str | None, read: ReadFile | None) -> Iterator[Finding]:
+    """What a training would lack with this torch; its files are read, it is not imported."""
+    if result is None or read is None:
+        return
+    lacking = {each: each.missing(read) for each in FEATURES}
+    lacking = {feature: parts for feature, parts in lacking.items() if parts}
+    if not lacking:
+        sentence = f"torch {result} has every private part that is used of it."
+        yield ok("versions.torch_parts", sentence, [])
+    for feature, parts in lacking.items():
+        paths = [part.path for part in parts]
+        needed = [part.since for part in parts if release(part.since) > release(result)]
+        newest = max(needed, key=release, default="")
+        remedy = f"pip install 'torch>={newest}'" if newest else ""
+        sentence = (
+            f"torch {result} lacks {', '.join(paths)}: needed for {feature.name}. "
+            f"Without: {feature.lost}."
+        )
+        yield info("versions.torch_parts", sentence, paths, remedy)
+    if release(result)[:2] > release(TESTED[-1])[:2]:
+        sentence = f"torch {result} is newer than {TESTED[-1]}, the newest that is tested."
+        yield info("versions.torch_tested", sentence, TESTED[-1])
 
 
 def check_extra(name: str, extra: Extra) -> Finding:
@@ -135,16 +156,6 @@ def installed(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def release(text: str) -> tuple[int, ...]:
-    """The numbers that a version begins with.
-
-    >>> release("2.13.0+cpu") > release("2.9"), release("4.25.0rc1")
-    (True, (4, 25, 0))
-    """
-    numbers = re.match(r"\d+(\.\d+)*", text)
-    return tuple(map(int, numbers[0].split("."))) if numbers else ()
 
 
 DRIVER = "libcuda.so.1"

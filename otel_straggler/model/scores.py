@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,6 +48,8 @@ class WindowScores:
         section_slowdown: (R, S) own median / median of the role.
         gpu_relative, gpu_individual: (R,) scores in (0, 1]; gpu_section_*: (R, S) from one
             section's kernels.
+        gpu_age_s: age of the newest kernels in them at the end of the window, 0 for those of the
+            window itself; NaN without any.
         stragglers: below the threshold, lowest score first.
         largest_excess: the largest loss against the role, if any rank is slower.
         world_size: ranks expected; missing_ranks: those without a row, at most 1,000 named.
@@ -76,6 +79,7 @@ class WindowScores:
     gpu_individual: Floats
     gpu_section_relative: Floats
     gpu_section_individual: Floats
+    gpu_age_s: float = math.nan
     stragglers: tuple[Straggler, ...]
     largest_excess: Excess | None
     world_size: int

@@ -62,6 +62,8 @@ class Report:
         rank_to_node: of all known ranks.
         local_section_summaries: statistics of this rank's sections, milliseconds.
         local_kernel_summaries: statistics of this rank's kernels, microseconds.
+        kernels_age_s: time since the report that had these kernels first: 0 for those of this
+            window, more where kernels are timed in a few steps and none of them was in it.
         generate_report_elapsed_time: cost of the report, milliseconds.
         gather_on_rank0: whether it was gathered.
         rank: whose report it is.
@@ -81,6 +83,7 @@ class Report:
     gather_on_rank0: bool = True
     rank: int | None = None
     section_kinds: Mapping[str, SectionKind] = field(default_factory=dict)
+    kernels_age_s: float = 0.0
     gpu_relative_missing: Mapping[int, str] = field(default_factory=dict)
     gpu_individual_missing: Mapping[int, str] = field(default_factory=dict)
 

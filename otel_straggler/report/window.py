@@ -66,6 +66,8 @@ class ReportWindow:
         self._process_group = None if process_group is None else weakly(process_group)
         self._share: KernelShare | None = None
         self._kernels_taken: list[KernelCounts] = []
+        self._newest_kernels: tuple[dict[str, Summary], int] | None = None
+        self._kernels_age_s = 0.0
         self._kernel_summaries = kernel_summaries or self._timed_kernels
         self._why_no_kernels = "no_kernels"
         self._lost = 0
@@ -132,6 +134,7 @@ class ReportWindow:
             report,
             local_section_summaries=sections.copy(),
             local_kernel_summaries=self._kernels(),
+            kernels_age_s=self._kernels_age_s,
             generate_report_elapsed_time=(time.perf_counter_ns() - began_ns) / 1e6,
         )
 
@@ -191,6 +194,7 @@ class ReportWindow:
             rank_to_node={**others, **own_node},
             local_section_summaries=measured.sections,
             local_kernel_summaries=measured.kernels,
+            kernels_age_s=self._kernels_age_s,
             generate_report_elapsed_time=(time.perf_counter_ns() - began_ns) / 1e6,
             rank=rank,
         )
@@ -229,9 +233,18 @@ class ReportWindow:
         ]
 
     def _timed_kernels(self) -> dict[str, Summary]:
+        """Of this window; of a window without a sampled step the newest ones before, as long as a
+        timer is on."""
         result = self.kernels_so_far()
         self._why_no_kernels = self._reason()
         self._kernels_taken = []
+        now_ns, is_on = self._wall_ns(), KERNELS.timer() is not None
+        if result or not is_on:
+            self._newest_kernels = (result, now_ns) if result else None
+            self._kernels_age_s = 0.0
+        elif self._newest_kernels is not None:
+            result, since_ns = self._newest_kernels
+            self._kernels_age_s = max(0, now_ns - since_ns) / 1e9
         return result
 
     def _reason(self) -> str:

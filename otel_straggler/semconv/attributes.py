@@ -306,7 +306,7 @@ _REASON_TEXTS = {
         "none, if sections launch kernels: it is decided within a second of the first ones",
     ),
     "no_marks": (
-        "CUPTI gives kernels that cannot be told apart by section",
+        "CUPTI gives kernels that cannot be attributed to sections",
         "report it with the versions of driver, CUDA and torch; set_gpu_timing() tries again",
     ),
     "no_memory": ("there is no address space for the buffers", "allow 64 MiB more (ulimit -v)"),

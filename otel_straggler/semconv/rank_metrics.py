@@ -28,6 +28,10 @@ OUTCOME: Final = Attribute("outcome", "how the rank ended, one of OUTCOMES")
 REASON: Final = Attribute(
     "reason", "why a record or span was not used, a GPU was held back, or time was not useful"
 )
+GPU_MISSING: Final = "gpu_missing"
+GPU_LOSSES: Final = ("gpu_dropped", "gpu_invalid", "gpu_lost", "gpu_late")
+"""Values of ``REASON`` of ``RECORDS_DROPPED`` of which no span is lost: the first counts executions
+without GPU times, the others what the GPU has done that is in no execution."""
 
 
 _DESCRIPTION: Final = (

@@ -163,7 +163,7 @@ class KernelReports:
         n_cells = size[0] * size[1]
         own_by = np.bincount(cell, own_s, n_cells).reshape(size)
         nccl_by = np.bincount(cell, nccl_s, n_cells).reshape(size)
-        runs_by = np.bincount(cell, minlength=n_cells).reshape(size)
+        runs_by = np.bincount(cell[gpu.basis == CUPTI], minlength=n_cells).reshape(size)
         for code, number in np.argwhere(own_by + nccl_by > 0.0).tolist():
             section = rows.sections[number].name
             runs = int(runs_by[code, number])

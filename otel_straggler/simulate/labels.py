@@ -240,9 +240,9 @@ def _is_localisable(plan: RunPlan, fault: Fault, who: Bools) -> bool:
 
 def _timing_reported(plan: RunPlan) -> Timing:
     """Kernels distinguish work from waiting, and so do collectives in which the host waits; events
-    hold both."""
+    hold both, and are what most steps have where kernels are timed in a few."""
     tells = plan.report_collectives and plan.timing != "asynchronous"
-    if plan.gpu_timing == "cupti" or tells:
+    if tells or (plan.gpu_timing == "cupti" and plan.gpu_sample_every == 1):
         return "local"
-    is_synchronised = plan.gpu_timing == "events" and plan.timing == "asynchronous"
+    is_synchronised = plan.gpu_timing != "off" and plan.timing == "asynchronous"
     return "synchronised" if is_synchronised else plan.timing

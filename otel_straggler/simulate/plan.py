@@ -56,6 +56,10 @@ class RunPlan:
         timing: content of the sections' times: "local" work apart from waiting; "synchronised",
             collectives inside backward; "asynchronous", host times of launches.
         gpu_timing: what the device reports: nothing, time between events, or kernel times.
+        gpu_sample_every: kernels are timed in one step of so many, whose number it divides; the
+            others have time between events.
+        gpu_missing: share of the executions whose GPU times never come; they have what a rank
+            reports that times no GPU.
         microbatches: executions of forward and backward in a step.
         step_s: usual seconds of a step without pipeline bubble.
         stage_factor: work of the last pipeline stage / of the others.
@@ -87,6 +91,8 @@ class RunPlan:
     noise: str | float = "ST"
     timing: Timing = "local"
     gpu_timing: GpuTiming = "off"
+    gpu_sample_every: int = 1
+    gpu_missing: float = 0.0
     microbatches: int = 8
     step_s: float = 2.0
     faults: tuple[Fault, ...] = ()
@@ -153,6 +159,7 @@ class RunPlan:
 _MIN = {
     "steps": 1, "seed": 0, "ranks_per_node": 1, "microbatches": 1, "gc_every_steps": 0,
     "checkpoint_every": 0, "eval_every": 0, "warm_up_steps": 0, "first_step": 0, "start_ns": 0,
+    "gpu_sample_every": 1,
 }  # fmt: skip
 _RANGES = {
     "step_s": (1e-3, 1e4),
@@ -165,6 +172,7 @@ _RANGES = {
     "rank_offset": (0.0, 0.5),
     "spikes": (0.0, 1.0),
     "missing_reports": (0.0, 0.9),
+    "gpu_missing": (0.0, 1.0),
     "clock_offset_s": (0.0, 3600.0),
 }
 
@@ -195,8 +203,12 @@ def _check_combinations(plan: RunPlan) -> None:
         _refuse(plan, "stage_factor", "1 without pipeline stages (pp in the layout)")
     if plan.expert_cv and plan.layout.ep == 1:
         _refuse(plan, "expert_cv", "0 without experts (ep in the layout)")
-    if plan.report_collectives and plan.gpu_timing != "off":
-        _refuse(plan, "report_collectives", "gpu_timing off: GPU times win")
+    if plan.report_collectives and plan.gpu_timing != "off" and not plan.gpu_missing:
+        _refuse(plan, "report_collectives", "gpu_timing off, or gpu_missing: GPU times win")
+    if plan.gpu_sample_every > 1 and plan.gpu_timing != "cupti":
+        _refuse(plan, "gpu_sample_every", "1 unless kernels are timed (gpu_timing cupti)")
+    if plan.gpu_missing and plan.gpu_timing == "off":
+        _refuse(plan, "gpu_missing", "0 with gpu_timing off")
     end = plan.first_step + plan.steps
     at = plan.restart_at_step
     if at is not None and not plan.first_step < at < end:

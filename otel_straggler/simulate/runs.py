@@ -34,7 +34,7 @@ from otel_straggler.simulate.plan import (
     Layout,
     RunPlan,
 )
-from otel_straggler.simulate.synchronisation import OnGpu, measure, stack_on_gpu
+from otel_straggler.simulate.synchronisation import Measured, OnGpu, measure, stack_on_gpu
 from otel_straggler.simulate.timeline import Attempt, Draws, Timeline, build_timeline
 from otel_straggler.simulate.work import PASSES, Workers
 
@@ -180,10 +180,7 @@ def make_blocks(
                 tokens=work.tokens,
             )
             block = _cut(plan, draws, block, made)
-            if measured.gpu is not None:
-                on_gpu = stack_on_gpu(plan, measured.gpu, block.seconds)
-                block = replace(block, gpu=on_gpu)
-            yield block
+            yield replace(block, gpu=_on_gpu(plan, draws, measured, block, made))
         clock_ns += round(RESTART_S * 1e9)
 
 
@@ -198,6 +195,16 @@ def _cut(plan: RunPlan, draws: Draws, block: Block, made: int) -> Block:
         drawn = draws.uniforms("missing", made, block.start_ns.shape)
         block.seconds[drawn < plan.missing_reports] = np.nan
     return block
+
+
+def _on_gpu(
+    plan: RunPlan, draws: Draws, measured: Measured, block: Block, made: int
+) -> OnGpu | None:
+    is_missing = np.full(block.seconds.shape, plan.gpu_missing == 1.0)
+    if 0.0 < plan.gpu_missing < 1.0:
+        drawn = draws.uniforms("gpu_missing", made, is_missing.shape)
+        is_missing = drawn < plan.gpu_missing
+    return stack_on_gpu(plan, measured.gpu, block.seconds, block.steps, is_missing)
 
 
 def _first_open(plan: RunPlan, attempt: Attempt) -> Ints:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,8 +19,11 @@ from otel_straggler.model.observation import (
     CUPTI,
     EVENTS,
     HOST,
+    Bases,
+    Bools,
     Floats,
     GpuTimes,
+    Ints,
     Section,
 )
 from otel_straggler.model.step_table import GpuSeconds
@@ -54,8 +57,8 @@ class Measured:
         meet_s: (steps,) from the end of waiting in the step before to that in this one.
         gap_s: (steps, ranks) unmeasured, before the section ``gap_before``.
         carry_s: (ranks,) from the end of waiting in the last step to its end.
-        gpu: busy, nccl and kernel seconds (steps, ranks) of each section, or its seconds, those in
-            collectives and NaN; None if not reported.
+        gpu: by the code of what is reported: busy, nccl and kernel seconds (steps, ranks) of each
+            section, or its seconds, those in collectives and NaN.
     """
 
     seconds: dict[Section, Floats]
@@ -64,7 +67,7 @@ class Measured:
     gap_s: Floats
     gap_before: Section
     carry_s: Floats
-    gpu: dict[Section, tuple[Floats, Floats, Floats]] | None = None
+    gpu: dict[int, OfSections]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,13 +100,14 @@ def measure(plan: RunPlan, work: Work, carry_s: Floats) -> Measured:
         seconds, gap_before = _synchronised(plan, work, met, passes), BACKWARD
     else:
         seconds, gap_before = _local(plan, work, met, passes), SYNC
-    gpu = waited_in(plan, work, seconds) if plan.report_collectives else None
-    if plan.gpu_timing != "off":
-        elapsed = seconds
-        if plan.timing == "asynchronous":  # launched work runs in order, collectives in backward
-            on_stream = _synchronised(plan, work, met, passes)
-            elapsed = {**on_stream, OPTIMIZER: work.seconds[OPTIMIZER]}
-        gpu = measure_on_gpu(plan, work, elapsed)
+    gpu = {COLLECTIVE: waited_in(plan, work, seconds)} if plan.report_collectives else {}
+    elapsed = seconds
+    if plan.gpu_timing != "off" and plan.timing == "asynchronous":
+        # Launched work runs in order, collectives in backward.
+        on_stream = _synchronised(plan, work, met, passes)
+        elapsed = {**on_stream, OPTIMIZER: work.seconds[OPTIMIZER]}
+    for code in _reported(plan):
+        gpu[code] = measure_on_gpu(plan, work, elapsed, code)
     return Measured(
         seconds={section: seconds[section] for section in plan.sections},
         begin_s=met.begin_s,
@@ -199,6 +203,7 @@ def _asynchronous(work: Work, met: _Meeting) -> dict[Section, Floats]:
     return seconds
 
 
+OfSections: TypeAlias = dict[Section, tuple[Floats, Floats, Floats]]
 HIDDEN = 0.8
 BARE_EVENTS_S = 2e-6
 """Between two events with nothing on the stream between them."""
@@ -210,26 +215,26 @@ class OnGpu:
     where nothing is.
 
     Attributes:
-        basis: code of ``gpu_times``.
+        basis: codes of ``gpu_times``.
         busy_s, nccl_s, kernel_s: as in ``GpuTimes``.
     """
 
-    basis: int
+    basis: Bases
     busy_s: Floats
     nccl_s: Floats
     kernel_s: Floats
 
     def columns(self, at: Any, part: Floats) -> GpuTimes:
         """Rows of the cells ``at``, scaled by ``part``."""
+        basis = self.basis[at]
         busy_s, nccl_s, kernel_s = (
             times[at] * part for times in (self.busy_s, self.nccl_s, self.kernel_s)
         )
         unknown = np.isnan(busy_s)
-        if self.basis == COLLECTIVE:  # a run that waits in no collective reports nothing
-            unknown |= nccl_s == 0.0
-            busy_s, nccl_s = (np.where(unknown, np.nan, times) for times in (busy_s, nccl_s))
-        basis = np.where(unknown, HOST, self.basis).astype(np.uint8)
-        return GpuTimes(basis, busy_s, nccl_s, kernel_s)
+        # A run that waits in no collective reports nothing.
+        unknown |= (basis == COLLECTIVE) & (nccl_s == 0.0)
+        busy_s, nccl_s = (np.where(unknown, np.nan, times) for times in (busy_s, nccl_s))
+        return GpuTimes(np.where(unknown, HOST, basis).astype(np.uint8), busy_s, nccl_s, kernel_s)
 
     def table(self) -> GpuSeconds:
         basis = np.where(np.isnan(self.busy_s), HOST, self.basis).astype(np.uint8)
@@ -237,13 +242,21 @@ class OnGpu:
         return GpuSeconds(basis, times.own_s(), self.nccl_s)
 
 
+def _reported(plan: RunPlan) -> tuple[int, ...]:
+    """Codes of the times of the GPU."""
+    if plan.gpu_timing == "cupti":
+        return (CUPTI,) if plan.gpu_sample_every == 1 else (EVENTS, CUPTI)
+    return (EVENTS,) if plan.gpu_timing == "events" else ()
+
+
 def measure_on_gpu(
-    plan: RunPlan, work: Work, elapsed_s: Mapping[Section, Floats]
-) -> dict[Section, tuple[Floats, Floats, Floats]]:
+    plan: RunPlan, work: Work, elapsed_s: Mapping[Section, Floats], code: int
+) -> OfSections:
     """Busy, nccl and kernel seconds (steps, ranks) of every section.
 
     Args:
         elapsed_s: how long each section is on the device, waiting included.
+        code: whether events or kernels are timed.
     """
     result = {}
     for section in plan.sections:
@@ -257,10 +270,10 @@ def measure_on_gpu(
             result[section] = (elapsed, nccl, own + nccl)
         elif section in (PIPELINE, SYNC):
             result[section] = (elapsed, elapsed, elapsed)
-        elif plan.gpu_timing == "events" and plan.timing == "asynchronous":
+        elif code == EVENTS and plan.timing == "asynchronous":
             result[section] = (nothing + BARE_EVENTS_S, nothing, nothing)
         else:
-            bare = elapsed if plan.gpu_timing == "events" else nothing
+            bare = elapsed if code == EVENTS else nothing
             result[section] = (bare, nothing, nothing)
     return result
 
@@ -269,9 +282,7 @@ CALL_S = 2e-5
 """Of a collective that only launches a kernel."""
 
 
-def waited_in(
-    plan: RunPlan, work: Work, measured_s: Mapping[Section, Floats]
-) -> dict[Section, tuple[Floats, Floats, Floats]]:
+def waited_in(plan: RunPlan, work: Work, measured_s: Mapping[Section, Floats]) -> OfSections:
     """Seconds (steps, ranks) of every section, and of these in collectives.
 
     Args:
@@ -292,20 +303,31 @@ def waited_in(
 
 
 def stack_on_gpu(
-    plan: RunPlan, reported: Mapping[Section, tuple[Floats, Floats, Floats]], is_there: Floats
-) -> OnGpu:
-    """All sections stacked; what did not end or did not arrive is NaN."""
-    busy, nccl, kernel = (
-        np.stack([reported[section][which] for section in plan.sections], axis=2)
-        for which in range(3)
-    )
-    gone = np.isnan(is_there)
-    for times in (busy, nccl, kernel):
-        np.maximum(times, 0.0, out=times)
-        times[gone] = np.nan
-    if plan.report_collectives:
-        return OnGpu(COLLECTIVE, busy, nccl, kernel)
-    if plan.gpu_timing == "events":
-        unknown = np.full_like(busy, np.nan)
-        return OnGpu(EVENTS, busy, unknown, unknown)
-    return OnGpu(CUPTI, busy, nccl, kernel)
+    plan: RunPlan,
+    reported: Mapping[int, OfSections],
+    is_there: Floats,
+    steps: Ints,
+    is_missing: Bools,
+) -> OnGpu | None:
+    """All sections stacked, None if nothing is reported; what did not end or did not arrive is NaN.
+
+    Args:
+        reported: by code of ``gpu_times``.
+        is_there: (steps, ranks, sections) NaN there.
+        steps: their numbers; is_missing: as ``is_there``, whose times of the GPU never came.
+    """
+    if not reported:
+        return None
+    usual = EVENTS if EVENTS in reported else CUPTI
+    basis = np.full(is_there.shape, usual, np.uint8)
+    if CUPTI in reported:
+        basis[steps % plan.gpu_sample_every == 0] = CUPTI
+    is_timed = usual in reported
+    basis[is_missing if is_timed else ...] = COLLECTIVE if COLLECTIVE in reported else HOST
+    times = [np.full(is_there.shape, np.nan) for _ in range(3)]
+    for code, sections in reported.items():
+        chosen = (basis == code) & ~np.isnan(is_there)
+        for which in range(1 if code == EVENTS else 3):
+            stacked = np.stack([sections[section][which] for section in plan.sections], axis=2)
+            times[which][chosen] = np.maximum(stacked, 0.0)[chosen]
+    return OnGpu(basis, *times)

@@ -177,6 +177,7 @@ def _active(
 STREAMS: Final = (
     "offset", "sections", "common", "spikes", "microbatches", "sequences", "experts", "gc",
     "phases", "warm_up", "missing", "clocks", "renumbering", "faults", "launches", "transfer",
+    "gpu_missing",
 )  # fmt: skip
 
 

@@ -3,7 +3,9 @@
     training_rank.py FOLDER RENDEZVOUS RANK STEPS
 
 Restores the newest checkpoint, trains to step STEPS, and prints a hash of all it has after the
-restore and at each save. LOCAL is the beginning of the name of each rank's local tier. DIE
+restore and at each save. LOCAL is the beginning of the name of each rank's local tier. With EARLY
+the first save does not wait for the process that writes. STAGERS is a folder with torch's
+``staging.py`` and ``_state_dict_stager.py``. DIE
 ("<phase>:<rank>:<step>") kills the process that writes, and DIE_WHO ("writer", "trainer", "both")
 says whom of that rank. This file is loaded in the process that writes, too.
 """
@@ -24,6 +26,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+
+if "STAGERS" in os.environ:
+    import other_stagers  # noqa: F401  before DCP is imported
 
 from otel_straggler.checkpoint import LocalTier, Manager, PerRank, saving, training_state
 
@@ -78,7 +83,7 @@ def main(folder: str, rendezvous: str, rank: int, steps: int) -> None:
         node = f"{os.environ['LOCAL']}-{rank}"
         options |= {"local": LocalTier(node, every_steps=1), "every_steps": 100}
     with Manager(folder, keep=3, timeout_s=30.0, emergency_s=20.0, **options) as manager:
-        if manager._saver._started is not None:
+        if manager._saver._started is not None and "EARLY" not in os.environ:
             manager._saver._started.result()  # the process that writes runs
         start = manager.restore(state)
         progress = state["progress"]

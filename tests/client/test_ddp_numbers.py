@@ -133,7 +133,7 @@ def test_ddp_that_times_nothing_is_left_alone_after_a_while(fakes: Fakes) -> Non
 def test_while_kernels_are_timed_ddp_is_left_alone(
     fakes: Fakes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CUPTI says more. A rate that was set is DDP's own again."""
+    """CUPTI says more, if it does so in every step. A rate that was set is DDP's own again."""
     module = fakes.ddp()
     clock: Any = ddp_logger.perf_counter_ns
     for n in range(25):
@@ -142,7 +142,11 @@ def test_while_kernels_are_timed_ddp_is_left_alone(
     assert module.rate == 1
     spans()
     monkeypatch.setattr(CURRENT, "timer", SimpleNamespace(take_kernels=None))
-    train(fakes, module, range(25, 40))
+    train(fakes, module, range(25, 30))
+    assert module.rate == 1
+    spans()
+    monkeypatch.setattr(CURRENT, "is_every_step", True)
+    train(fakes, module, range(30, 40))
     assert module.rate == LADDER[-1]
     assert not spans()
     monkeypatch.setattr(CURRENT, "timer", None)

@@ -1,8 +1,7 @@
 """Private parts of torch that are used to measure waiting: each may be another one tomorrow.
 
-Torch 2.13.0 is the only version that these tests run with: for others there are no builds for CPU
-alone on PyPI, and those for CUDA take gigabytes. So here each part is missing once, while it is
-looked up; then a training runs.
+Here each part is missing once, while it is looked up; then a training runs. Which torch has which
+part is in ``otel_straggler/torch_parts.py``.
 """
 
 from __future__ import annotations

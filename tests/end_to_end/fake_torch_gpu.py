@@ -14,6 +14,7 @@ import torch
 from otel_straggler import gpu_timing
 from otel_straggler.client.gpu.owner import GpuTiming
 from otel_straggler.client.gpu.surroundings import Surroundings
+from otel_straggler.client.kernels import KERNELS
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.native.fake_cuda import FakeCuda
@@ -103,5 +104,6 @@ def model() -> torch.nn.Module:
 
 
 def counts() -> dict[str, int]:
-    """Of the timer, and launches."""
+    """Of the timer, once it has read all that has ended, and launches."""
+    KERNELS.flush()
     return {**gpu_timing().counts, "launches": Work.launches}

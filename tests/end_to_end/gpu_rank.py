@@ -27,7 +27,12 @@ def main(endpoint: str, library: str, rank: int, world_size: int, slow: int, fac
     gpu = FakeGpu(Path(library))
     Surroundings.driver_path = lambda self: library  # type: ignore[method-assign]
     otel_straggler.configure(
-        endpoint=endpoint, run_id="gpus", rank=rank, world_size=world_size, gpu_timing="cupti"
+        endpoint=endpoint,
+        run_id="gpus",
+        rank=rank,
+        world_size=world_size,
+        gpu_timing="cupti",
+        gpu_overhead=0,
     )
     while not otel_straggler.gpu_timing().uses_cupti:
         time.sleep(0.05)

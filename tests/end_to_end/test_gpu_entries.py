@@ -123,14 +123,7 @@ def test_the_example_of_nvrx_scores_both_ranks(
     check_counts(texts, every)
 
 
-PAUSED = pytest.mark.xfail(
-    strict=True,
-    reason="the governor pauses blocks of 32 steps: a report whose only step with kernel records "
-    "is in one has no GPU score (no_kernels)",
-)
-
-
-@pytest.mark.parametrize("every", [1, pytest.param(50, marks=PAUSED)])
+@pytest.mark.parametrize("every", EVERY)
 def test_the_callback_of_lightning_scores_both_ranks(
     every: int, environment: dict[str, str], started: Any
 ) -> None:

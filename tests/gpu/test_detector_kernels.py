@@ -74,6 +74,20 @@ def test_without_an_endpoint_kernels_in_sections_are_scored(gpu: Any) -> None:
     assert tier_threads() == []
 
 
+def test_a_window_without_a_sampled_step_has_the_kernels_of_the_one_before(gpu: Any) -> None:
+    """With their age; GPU scores do not vanish between samples."""
+    Detector.initialize()
+    train(gpu, times=3)
+    first = report()
+    with Detector.detection_section("fwd", profile_cuda=True):
+        pass
+    second = report()
+    assert kernels_of(first) == kernels_of(second) == {"gemm": 3}
+    assert second.gpu_relative_perf_scores == {0: 1.0}
+    assert first.kernels_age_s == 0.0
+    assert second.kernels_age_s > 0.0
+
+
 def test_sections_without_profile_cuda_have_no_kernels(gpu: Any) -> None:
     """Nor does anything begin for them. Of a wrapped callable likewise; of a name that is used in
     both ways they count."""

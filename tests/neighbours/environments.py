@@ -41,6 +41,29 @@ SCORES_IN_SHORT = (
 OWN_TESTS = (*OF_THE_CLIENT, *SCORES_IN_SHORT, "recordings")
 BY_NIGHT = ("score", "simulate")
 OLD_SERVERS = ("ingest/test_otlp_http.py", "ingest/test_codings.py", "ingest/test_grpc_frames.py")
+# What touches private and young parts of torch: DCP with its process and stagers, FSDP2, DDP's
+# logger, the flight recorder, torchelastic's agent.
+OF_TORCH = (
+    "doctor/test_torch_parts.py",
+    "checkpoint/test_copying.py",
+    "checkpoint/test_writer_process.py",
+    "checkpoint/test_ranks.py::test_a_sharded_model_is_restored_bit_for_bit",
+    "checkpoint/test_ranks.py::test_another_number_of_ranks_restores_the_same",
+    "client/test_checkpoints.py",
+    "client/test_flight_recorder.py",
+    "client/test_torch_versions.py",
+    "client/test_ddp_logger.py",
+    "client/test_ddp_numbers.py",
+    "launcher/test_elastic.py",
+)
+OF_TORCH_BY_NIGHT = (
+    "checkpoint/test_folder.py",
+    "checkpoint/test_kills.py",
+    "client/test_compiled.py",
+    "client/test_ddp_trainings.py",
+    "client/test_collective_trainings.py",
+    "launcher/test_launch.py",
+)
 # That a collector and each verb run at all.
 COLLECTOR_IN_SHORT = ("cli/test_main.py", "collector/test_cli_collector.py")
 
@@ -57,6 +80,7 @@ class Environment:
         by_night: which run beside them with `make nightly`.
         collector_tests: which run with the extras, installed after the base; empty: no extras.
         collector_by_night: which run beside those.
+        torch: its version, if one is installed, with which ``OF_TORCH`` runs.
         is_offline: whether the base comes from a folder of wheels, with no index.
         is_nightly: whether only `make nightly` tries it.
     """
@@ -68,6 +92,7 @@ class Environment:
     by_night: tuple[str, ...] = ()
     collector_tests: tuple[str, ...] = ()
     collector_by_night: tuple[str, ...] = ()
+    torch: str = ""
     is_offline: bool = False
     is_nightly: bool = False
 
@@ -81,6 +106,8 @@ TABLE = (
         collector_tests=("cli", "collector/test_cli_collector.py", *OLD_SERVERS),
         collector_by_night=("ingest",),
     ),
+    # Its packages are 5 GB, CUDA's among them: for x86-64 there is no smaller one.
+    Environment("torch", "3.11", NEWEST, own_tests=(), torch="2.14.1"),
     # The own tests run in a development environment too, and that is the one of this row: what it
     # adds is that the extras bring all that a collector needs.
     Environment(
@@ -103,7 +130,7 @@ TABLE = (
         is_nightly=True,
     ),
 )
-PYTHONS = tuple(sorted(e.python for e in TABLE))
+PYTHONS = tuple(sorted({e.python for e in TABLE}))
 
 
 @dataclass(frozen=True)
@@ -180,6 +207,8 @@ def build_and_test(
             break
         if step.name == "install":
             _note_installed(report, folder / "installed.json")
+    if environment.torch:
+        shutil.rmtree(folder / "env")
     return report
 
 
@@ -204,6 +233,10 @@ def _steps(
     yield run("conflicts", [*_pip(python), "check"])
     yield run("tools", [*pip, *TOOLS])
     yield _pytest("base", BASE_FACTS, folder, marked)
+    if environment.torch:
+        yield run("torch", [*pip, f"torch=={environment.torch}", *OWN_TOOLS])
+        of_torch = OF_TORCH + OF_TORCH_BY_NIGHT if by_night else OF_TORCH
+        yield _pytest("torch tests", of_torch, folder, marked)
     if own_tests:
         yield run("own tools", [*pip, *OWN_TOOLS])
         yield _pytest("own tests", own_tests, folder, marked)

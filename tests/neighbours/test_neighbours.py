@@ -9,9 +9,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from environments import PYTHONS, TABLE, Environment, Report, build_and_test, metadata_of
+from environments import PYTHONS, ROOT, TABLE, Environment, Report, build_and_test, metadata_of
 from packaging.requirements import Requirement
 from packaging.version import Version
+
+from otel_straggler.torch_parts import TESTED
 
 pytestmark = [pytest.mark.neighbours, pytest.mark.timeout(2_000)]
 AT_ONCE = 2
@@ -73,6 +75,22 @@ def test_the_base_package_works_alone(
 def test_the_own_tests_pass(reports: Reports, environment: Environment) -> None:
     """Of the client, the scores, the wire and the files, as far as they need no torch."""
     check(report_of(environment, reports), "own tests")
+
+
+@only_where("torch")
+@pytest.mark.parametrize("step", ["torch", "torch tests"])
+def test_what_is_private_of_torch_is_used_with_the_newest(
+    reports: Reports, environment: Environment, step: str
+) -> None:
+    """The development environment has the other torch that is tested."""
+    check(report_of(environment, reports), step)
+
+
+def test_every_torch_that_is_said_to_be_tested_is() -> None:
+    """One in the development environment, the others here."""
+    makefile = (ROOT / "Makefile").read_text()
+    (own,) = re.findall(r"^TORCH := torch==(\S+)$", makefile, re.MULTILINE)
+    assert sorted([own, *(e.torch for e in TABLE if e.torch)]) == sorted(TESTED)
 
 
 @only_where("collector_tests")

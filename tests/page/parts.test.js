@@ -425,6 +425,18 @@ test("a rank without a GPU is not said to be timed on one", () => {
   assert.match(gpuOf({ ...none, tier: "events" }), /timed by CUDA events/);
 });
 
+test("GPU times that are missing are counted on the rank and the run, with why", () => {
+  const gpu = { model: "H200", uuid: null, tier: "events", reason: "no_marks", missing: 1203, lost: { gpu_late: 2 } };
+  const panel = textOf(panelTree(pictures.healthy, { rank: 5 }, { rank: 5, gpu, gpu_age_s: 90 }, {}));
+  assert.match(panel, /timed by CUDA events: no marks/);
+  assert.match(panel, /times missing: 1,203, kernels that came too late: 2/);
+  assert.match(panel, /GPU scoresof kernels 1 min 30 s before the end of the window/);
+  const none = textOf(panelTree(pictures.healthy, { rank: 5 }, { rank: 5, gpu: { ...gpu, missing: 0, lost: {} }, gpu_age_s: 0 }, {}));
+  assert.doesNotMatch(none, /missing|GPU scores/);
+  const run = { ...pictures.straggler.run, groups: [""], time_basis: "events", gpu_times: { text: "3 GPU times are missing (1 of 8 ranks)" } };
+  assert.match(figuresOf({ ...pictures.straggler, run })[5].small, /by CUDA events; 3 GPU times are missing \(1 of 8 ranks\)$/);
+});
+
 test("a section that no other rank has is compared with nobody", () => {
   const lone = { name: "log", kind: "compute", slowdown: 1, step_s: 0.4, peers_step_s: 0.4, n_peers: 0, relative_score: 1 };
   const told = textOf(panelTree(pictures.healthy, { rank: 5 }, { rank: 5, sections: [lone] }, {}));

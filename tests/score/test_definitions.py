@@ -248,7 +248,7 @@ def test_counted_kernels_are_asked_for_by_the_times_of_each_rank() -> None:
     Where the rows hold kernels nobody is asked."""
     asked = []
 
-    def counted(sources: Sequence[Source], first_ns: Ints, last_ns: Ints) -> None:
+    def counted(sources: Sequence[Source], first_ns: Ints, last_ns: Ints, _: int) -> None:
         asked.append(([s.rank for s in sources], first_ns.tolist(), last_ns.tolist()))
 
     def scored(kernel: Kernel | None) -> WindowScores:

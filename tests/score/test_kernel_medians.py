@@ -10,7 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.detect.scores.kernels import HistogramKernels, KernelMedians, group_histograms
+from otel_straggler.detect.scores.kernels import (
+    HistogramKernels,
+    KernelMedians,
+    KernelsOfWindow,
+    group_histograms,
+)
 from otel_straggler.model.kernels import KernelCell, KernelTimesBuilder
 from otel_straggler.model.observation import Kernel
 from otel_straggler.model.rank import Source
@@ -104,7 +109,8 @@ def test_ranks_and_sections_are_kept_apart() -> None:
         if rank != 1:
             add(builder, [0.5] * 4, 7, "forward/softmax", rank)
         add(builder, [9.0], 7, "forward/<other>", rank)
-    result = HistogramKernels(KernelMedians(builder.build()), ["forward", "backward", "empty"], 3)
+    kernels = KernelsOfWindow(KernelMedians(builder.build()), end_ns=7)
+    result = HistogramKernels(kernels, ["forward", "backward", "empty"], 3)
     whole, forward, backward = result.of(None), result.of(0), result.of(1)
     assert result.of(2) is None
     assert whole is not None

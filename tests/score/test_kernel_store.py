@@ -42,11 +42,13 @@ def take(held: KernelHistograms, part: KernelTimes) -> None:
         held.add(source, points)
 
 
-def window(of: KernelHistograms, first_s: float, last_s: float) -> list[tuple[int, int]]:
+def window(
+    of: KernelHistograms, first_s: float, last_s: float, n_steps: int = 0
+) -> list[tuple[int, int]]:
     """(rank, end in s) of the intervals that belong to it."""
     n = len(RANKS)
     result = of.intervals_of_window(
-        RANKS, np.full(n, int(first_s * S)), np.full(n, int(last_s * S))
+        RANKS, np.full(n, int(first_s * S)), np.full(n, int(last_s * S)), n_steps
     )
     return [(line, each.end_ns // S) for line, each in result for _ in range(len(each.times))]
 
@@ -73,6 +75,52 @@ def test_a_window_that_closes_before_its_interval_is_told_has_the_newest() -> No
     assert window(held, 25, 29) == [(0, 20), (1, 20), (2, 20)]
     assert window(held, 80, 84) == [(0, 20), (1, 20), (2, 20)]
     assert window(held, 81, 85) == []
+
+
+def test_a_sampled_step_stands_in_until_another_must_have_come() -> None:
+    """Kernels timed in one step of 200, 2 s each, are reported once in 400 s: windows of 20 steps
+    between keep them, however often they are asked for; after 250 steps there are none."""
+    held = store(*(reported(n, at, at + 10) for at in (0, 400) for n in range(3)))
+    for first_s in range(420, 900, 40):
+        assert window(held, first_s, first_s + 40, 20) == [(0, 410), (1, 410), (2, 410)]
+    assert window(held, 911, 951, 20) == []
+    assert window(held, 470, 480) == [(0, 410), (1, 410), (2, 410)]
+    assert window(held, 471, 481) == []  # of rows without steps
+
+
+def test_a_sample_that_some_ranks_have_reported_waits_for_the_others() -> None:
+    """They are compared over the same steps, also if a sample comes once in many intervals."""
+    parts = [reported(n, at, at + 10) for at in (0, 100, 200) for n in range(3)]
+    late = [reported(n, 300, 310) for n in range(2)]
+    assert window(store(*parts, *late), 290, 320, 20) == [(n, 210) for n in range(3)]
+    held = store(*parts, *late, reported(2, 300, 310))
+    assert window(held, 290, 320, 20) == [(n, 310) for n in range(3)]
+
+
+def test_scores_have_the_age_of_their_kernels_and_meet_no_best_again() -> None:
+    """What stands in is not as new as its window."""
+    made = Scorer(ScoreSettings(window_steps=5, grace_s=0.1))
+    for n in range(3):
+        made.observe_kernels(reported(n, 0, 10))
+    ages = []
+    for first in (0, 5, 40):
+        builder = BatchBuilder()
+        for step in range(first, first + 5):
+            for source in RANKS:
+                builder.add(
+                    replace(source, world_size=3),
+                    Section("forward"),
+                    step=step,
+                    start_ns=10 * S + 2 * step * S,
+                    duration_s=1.5,
+                )
+        made.observe(builder.build(), 0)
+    for scores in made.close_all():
+        assert np.isfinite(scores.gpu_relative).all()
+        ages.append(scores.gpu_age_s)
+    assert ages == pytest.approx([9.5, 19.5, 89.5])
+    met = made._shared.references.kernels.state()["met_at_ns"]
+    assert (met[met > 0] == 10 * S).all()
 
 
 def test_windows_that_share_their_intervals_share_the_work() -> None:

@@ -252,7 +252,7 @@ class CuptiTimer(Timer):
         if not self.native.take_next_way():
             self._stop_events(time.monotonic_ns())
             return Refusal("no_marks", none)
-        _LOG.info("kernels are told apart in another way from now on: %s", none)
+        _LOG.info("kernels are attributed in another way from now on: %s", none)
         return super().start()
 
     def _start_events(self) -> None:

@@ -199,7 +199,8 @@ def window_value(window: WindowScores) -> dict[str, Any]:
             (s.source.rank, s.section, s.kind_of_score, s.score) for s in window.stragglers
         ],
     }
-    left_out = [*_LEFT_OUT, *(name for name in _COLUMNS if np.isnan(value[name]).all())]
+    may_be_nan = (*_COLUMNS, "gpu_age_s")
+    left_out = [*_LEFT_OUT, *(name for name in may_be_nan if np.isnan(value[name]).all())]
     if np.array_equal(value["step_s"], value["median_s"], equal_nan=True):
         left_out.append("step_s")  # one execution a step
     return {name: each for name, each in value.items() if name not in left_out}

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from otel_straggler.collector.views import gpu_times
 from otel_straggler.collector.views.answer_type import command, stacks_commands
 from otel_straggler.collector.views.numbers import from_bytes, number, peers_of, rounded
 from otel_straggler.collector.views.page_json import ResponseMeta
@@ -100,6 +101,7 @@ def _heartbeats(view: WorldView, rank: int, later_s: float) -> Json:
             "reason": of("gpu_reason") or None,
             "uuid": reported(view, rank, "devices") or None,
             "model": of("models") or None,
+            **gpu_times.of_rank(of("dropped", {})),
         },
         "dropped": dict(of("dropped", {})),
     }
@@ -108,7 +110,7 @@ def _heartbeats(view: WorldView, rank: int, later_s: float) -> Json:
 def _scores(table: RankTable | None, rank: int) -> Json:
     row = row_of(table, rank)
     if table is None or row is None:
-        return {"sections": [], "gpu_relative": None, "gpu_individual": None}
+        return {"sections": [], **dict.fromkeys(("gpu_relative", "gpu_individual", "gpu_age_s"))}
     peers_step_s = median_of_peers(table.step_s, peers_of(table.roles))
     is_peer = np.array(table.roles) == table.roles[row]
     is_peer[row] = False
@@ -136,6 +138,7 @@ def _scores(table: RankTable | None, rank: int) -> Json:
         "sections": sections,
         "gpu_relative": number(float(table.gpu_relative[row])),
         "gpu_individual": number(float(table.gpu_individual[row])),
+        "gpu_age_s": number(table.gpu_age_s),
     }
 
 

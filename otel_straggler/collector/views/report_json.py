@@ -80,6 +80,7 @@ def window_json(window: WindowScores) -> Json:
     return {
         **{name: getattr(window, name) for name in _PLAIN},
         **{name: _values(window, attribute) for name, attribute in _TABLES.items()},
+        "gpu_age_s": None if math.isnan(window.gpu_age_s) else window.gpu_age_s,
         "stragglers": [_of_section(each) for each in window.stragglers],
         "largest_excess": window.largest_excess and _of_section(window.largest_excess),
         "ranks": {source.key: _rank(source) for source in window.sources},

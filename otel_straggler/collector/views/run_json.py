@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from otel_straggler.collector.views import gpu_times
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.answer_type import TONES, run_cost_per_hour
 from otel_straggler.collector.views.attempts import launches_json
@@ -21,7 +22,11 @@ from otel_straggler.semconv import TRACKER_SCALARS
 
 Json: TypeAlias = dict[str, Any]
 TimeBasis = Literal["host", "events", "cupti", "collective", "mixed"]
-_BASIS: dict[str, TimeBasis] = {"cupti": "cupti", "events": "events"}
+_BASIS: dict[str, TimeBasis] = {
+    "cupti": "cupti",
+    "events": "events",
+    "collective": "collective",
+}
 _TIMES = ("began_at_s", "received_at_s", "finished_at_s")
 
 
@@ -61,6 +66,7 @@ def run_json(view: WorldView) -> Json:
         if view.has_ended or view.silent_s is not None
         else number(run_cost_per_hour(view, world)),
         "time_basis": _time_basis(view),
+        "gpu_times": gpu_times.of_run(view.heartbeats),
         "mode": view.mode,
         "goodput": None if view.goodput is None else goodput_json(view.goodput),
         "launches": None if view.goodput is None else launches_json(view.goodput.launches),
@@ -111,10 +117,12 @@ def _time_basis(view: WorldView) -> TimeBasis | None:
         return None
     tiers = ["off"] if view.heartbeats is None else view.heartbeats.gpu_tier
     result = {_BASIS.get(tier, "host") for tier in tiers}
-    if result == {"host"} and view.has_verdicts and view.world is not None:
-        basis = view.world.basis  # collectives are measured in any tier, and by DDP's events
-        return basis if basis == "collective" or basis == "events" else "host"
-    return result.pop() if len(result) == 1 else "mixed"
+    if len(result) > 1:
+        return "mixed"
+    if view.has_verdicts and view.world is not None:
+        # Collectives are measured in any tier, DDP has events of its own, times may be missing.
+        return _BASIS.get(view.world.basis, "host")
+    return result.pop()
 
 
 def _coverage(view: WorldView, world: WorldSummary) -> float | None:

@@ -32,7 +32,7 @@ _SILENT_S = 120.0
 _SILENT_STEPS = 10.0
 _SAME = (
     "sections", "gpu_relative", "gpu_individual", "gpu_section_relative", "gpu_section_individual",
-    "first_step", "last_step", "n_steps", "end_ns",
+    "gpu_age_s", "first_step", "last_step", "n_steps", "end_ns",
 )  # fmt: skip
 _NOBODY = np.empty(0, np.int64)
 _NEVER = np.empty(0)
@@ -47,6 +47,7 @@ class RankTable:
         nodes, roles, devices, parallels: (R,) of each rank; empty where not reported.
         median_s, step_s, relative, individual, count: (R, S), as in :class:`WindowScores`.
         gpu_section_relative, gpu_section_individual: (R, S); None if not kept.
+        gpu_age_s: of the kernels in these, as in :class:`WindowScores`.
     """
 
     ranks: Ints
@@ -64,6 +65,7 @@ class RankTable:
     gpu_individual: Floats
     gpu_section_relative: Floats | None = None
     gpu_section_individual: Floats | None = None
+    gpu_age_s: float = math.nan
     first_step: int | None
     last_step: int | None
     n_steps: int

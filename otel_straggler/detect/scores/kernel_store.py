@@ -1,9 +1,10 @@
 """Kernel histograms, until the windows that they belong to are scored.
 
 Ranks report counts at intervals of their own (10 s). An interval belongs to every window that it
-overlaps on its rank's clock. If none does, because windows are shorter or close earlier, the newest
-one before the window stands in for up to a minute. What only some ranks have reported so far is
-left for the next window: ranks are compared over the same time.
+overlaps on its rank's clock. If none does, because windows are shorter or close earlier, or because
+kernels are timed in one step of many, the newest one before the window stands in: for up to a
+minute, or so many steps that a sampled one must have come. What only some ranks have reported so
+far is left for the next window: ranks are compared over the same time.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from otel_straggler.detect.scores.kernels import KernelMedians
+from otel_straggler.detect.scores.kernels import KernelMedians, KernelsOfWindow
 from otel_straggler.detect.scores.settings import KEPT, OVER_LIMIT, REPEATED
 from otel_straggler.model.kernels import KernelCell, KernelTimes, join_kernel_times
 from otel_straggler.model.observation import Bools, Codes, Ints, Kernel
 from otel_straggler.model.rank import Source
 
 STANDS_IN_S = 60.0
-"""Maximum age of an interval that stands in for one within the window."""
+"""Maximum age of an interval that stands in for one within the window, ..."""
+STANDS_IN_STEPS = 250
+"""... or so many steps: kernels are timed in one step of 200 at least."""
 _LONGEST_S = 120.0
 _MAX_CELLS = 65_536
 _CELL_BYTES = 400
@@ -61,7 +64,7 @@ class KernelHistograms:
         self._intervals: dict[_Process, list[Interval]] = {}
         self._longest_ns = 0
         self._n_intervals = 0
-        self._scored: tuple[_Key, KernelMedians | None] | None = None
+        self._scored: tuple[_Key, KernelsOfWindow | None] | None = None
         self.nbytes = 0
 
     def add(self, source: Source, points: KernelTimes) -> None:
@@ -80,29 +83,42 @@ class KernelHistograms:
             self._keep(known, points if is_new.all() else points.take(is_new))
 
     def of_window(
-        self, sources: Sequence[Source], first_ns: Ints, last_ns: Ints
-    ) -> KernelMedians | None:
+        self, sources: Sequence[Source], first_ns: Ints, last_ns: Ints, n_steps: int = 0
+    ) -> KernelsOfWindow | None:
         """Medians of histograms that belong to a window of ranks, each with (ranks,) first and last
-        time on its own clock; None if there are none. Drops what is too old for later windows."""
-        chosen = self.intervals_of_window(sources, first_ns, last_ns)
+        time on its own clock; None if there are none. Drops what is too old for later windows.
+
+        Args:
+            n_steps: in the window; 0: it has none.
+        """
+        chosen = self.intervals_of_window(sources, first_ns, last_ns, n_steps)
         key = tuple((line, interval.number) for line, interval in chosen)
         if self._scored is None or self._scored[0] != key:  # short windows share intervals
             self._scored = key, self._medians_of(sources, chosen)
         return self._scored[1]
 
     def intervals_of_window(
-        self, sources: Sequence[Source], first_ns: Ints, last_ns: Ints
+        self, sources: Sequence[Source], first_ns: Ints, last_ns: Ints, n_steps: int = 0
     ) -> list[tuple[int, Interval]]:
         """The intervals that belong to a window, each with the index of its rank."""
         held = [self._intervals.get(_process_of(source), []) for source in sources]
+        max_age_ns = int(STANDS_IN_S * 1e9)
+        if n_steps:
+            step_ns = int((last_ns - first_ns).max(initial=0)) // n_steps
+            max_age_ns = max(max_age_ns, STANDS_IN_STEPS * step_ns)
         until_ns = _reported_by_all(held, self._longest_ns)
         chosen: list[tuple[int, Interval]] = []
         for line, (intervals, first, last) in enumerate(
             zip(held, first_ns.tolist(), last_ns.tolist(), strict=True)
         ):
-            chosen += [(line, each) for each in _belonging(intervals, first, last, until_ns)]
+            oldest_ns = first - max_age_ns
+            chosen += [
+                (line, each) for each in _belonging(intervals, first, last, until_ns, oldest_ns)
+            ]
             limit_ns = first - int(STANDS_IN_S * 1e9) - 2 * self._longest_ns
-            self._drop(intervals, [i for i in intervals if i.end_ns < limit_ns])
+            if intervals and intervals[0].end_ns < limit_ns:
+                limit_ns = min(limit_ns, _newest_ends(intervals)[0])
+                self._drop(intervals, [i for i in intervals if i.end_ns < limit_ns])
         return chosen
 
     def drop_older_half(self) -> None:
@@ -186,7 +202,7 @@ class KernelHistograms:
 
     def _medians_of(
         self, sources: Sequence[Source], chosen: Sequence[tuple[int, Interval]]
-    ) -> KernelMedians | None:
+    ) -> KernelsOfWindow | None:
         if not chosen:
             return None
         parts = [
@@ -194,7 +210,9 @@ class KernelHistograms:
             for line, each in chosen
         ]
         times = join_kernel_times(parts)
-        return KernelMedians(replace(times, sources=tuple(sources), cells=tuple(self._codes)))
+        times = replace(times, sources=tuple(sources), cells=tuple(self._codes))
+        newest_ns = max(each.end_ns for _, each in chosen)
+        return KernelsOfWindow(KernelMedians(times), newest_ns)
 
 
 def by_interval(times: KernelTimes) -> Iterator[tuple[Source, KernelTimes]]:
@@ -220,16 +238,23 @@ def _is_known(known: list[Interval], part: KernelTimes, cell: Codes) -> Bools:
 
 
 def _reported_by_all(held: Sequence[list[Interval]], longest_ns: int) -> int:
-    """Until when all reporting ranks have reported; a clock may be off by half an interval."""
-    newest = [max(i.end_ns for i in intervals) for intervals in held if intervals]
+    """Until when all reporting ranks have reported; a clock may be off by half an interval. A rank
+    without the last but one of those that are ahead has fallen silent."""
+    newest = [_newest_ends(intervals) for intervals in held if intervals]
     if not newest:
         return 0
-    minimum = max(newest) - longest_ns * 3 // 2
-    return min(end for end in newest if end >= minimum) + longest_ns // 2
+    before, ahead = max(newest, key=lambda ends: ends[-1])[0], max(ends[-1] for ends in newest)
+    minimum = min(ahead - longest_ns, before) - longest_ns // 2
+    return min(ends[-1] for ends in newest if ends[-1] >= minimum) + longest_ns // 2
+
+
+def _newest_ends(intervals: list[Interval]) -> list[int]:
+    """Of the newest two, the older one first; or of the only one."""
+    return sorted({i.end_ns for i in intervals})[-2:]
 
 
 def _belonging(
-    intervals: list[Interval], first_ns: int, last_ns: int, until_ns: int
+    intervals: list[Interval], first_ns: int, last_ns: int, until_ns: int, oldest_ns: int
 ) -> list[Interval]:
     """Those that overlap the window; else the newest before it, in all its parts."""
     reported = [i for i in intervals if i.end_ns <= until_ns and i.start_ns <= last_ns]
@@ -237,8 +262,7 @@ def _belonging(
     if inside or not reported:
         return inside
     newest = max(i.end_ns for i in reported)
-    is_fresh = first_ns - newest <= STANDS_IN_S * 1e9
-    return [i for i in reported if i.end_ns == newest] if is_fresh else []
+    return [i for i in reported if i.end_ns == newest] if newest >= oldest_ns else []
 
 
 def _process_of(source: Source) -> _Process:

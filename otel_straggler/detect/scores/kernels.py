@@ -27,7 +27,9 @@ class NamedTimes:
 
 
 class RowKernels:
-    """Compute kernels from rows, one for each run of a kernel."""
+    """Compute kernels from rows, one for each run of a kernel; always of the window itself."""
+
+    end_ns: int | None = None
 
     def __init__(self, rows: Batch, line_of_source: Ints, n_ranks: int) -> None:
         compute = np.array([k.kernel_class == "compute" for k in rows.kernels], bool)
@@ -71,15 +73,29 @@ class KernelMedians:
         self.by_cell = _medians(times, scored, len(times.cells))
 
 
-CountedKernels: TypeAlias = Callable[[Sequence[Source], Ints, Ints], KernelMedians | None]
-"""Histograms of a window of ranks, from first start to last end (ns, the rank's clock)."""
+@dataclass(frozen=True, slots=True)
+class KernelsOfWindow:
+    """Kernels that belong to a window, and the end of their newest interval, the sender's clock."""
+
+    medians: KernelMedians
+    end_ns: int
+
+
+CountedKernels: TypeAlias = Callable[[Sequence[Source], Ints, Ints, int], KernelsOfWindow | None]
+"""Histograms of a window of ranks, from first start to last end (ns, the rank's clock), and its
+number of steps."""
 
 
 class HistogramKernels:
-    """Compute kernels from histograms; of sections without rows only for the whole rank."""
+    """Compute kernels from histograms; of sections without rows only for the whole rank.
 
-    def __init__(self, medians: KernelMedians | None, sections: list[str], n_ranks: int) -> None:
-        self._medians = medians
+    Attributes:
+        end_ns: end of the newest interval, sender's clock; None without any.
+    """
+
+    def __init__(self, result: KernelsOfWindow | None, sections: list[str], n_ranks: int) -> None:
+        self._medians = medians = None if result is None else result.medians
+        self.end_ns = None if result is None else result.end_ns
         self._n_ranks = n_ranks
         if medians is not None:
             indexes = {name: at for at, name in enumerate(sections)}

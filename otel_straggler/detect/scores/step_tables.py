@@ -23,6 +23,7 @@ from otel_straggler.model.observation import (
     Bases,
     Bools,
     Floats,
+    GpuTimes,
     Ints,
     ObservationBatch,
 )
@@ -30,6 +31,11 @@ from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.step_table import GpuSeconds, StepTable
 
 _LATEST = np.iinfo(np.int64).max
+MIN_TIMED = 0.8
+"""A step of a section has a time on the GPU if the GPU timed this part of its runs."""
+EVEN = 0.45
+"""Kernels, which tell more, are the clock of a step from this part of its runs on: of half of them
+a few more or less must not decide."""
 _ENOUGH_FOR_A_MEDIAN = 1_000
 """Starts of a section that are used to order it among the others."""
 
@@ -181,25 +187,60 @@ class _Cells:
         return np.where(np.isinf(maximum), np.nan, maximum)
 
     def gpu(self, in_order: list[int]) -> GpuSeconds | None:
-        """(T, R, S) with the sections in this order; a cell is known if all its rows are. Who
-        reports waiting in collectives reports all of it: other rows of such a rank waited 0 s."""
+        """(T, R, S) with the sections in this order. A cell is known if nearly all its rows are,
+        by the clock that most rows of the step have on all ranks together: rows of the other one,
+        and the few that are unknown, take the mean of those. Who reports waiting in collectives
+        reports all of it: other rows of such a rank waited 0 s."""
         gpu = self.rows.gpu
         if gpu is None:
             return None
-        basis = np.full(self.n_rows.shape, HOST, np.uint8)
-        n_by_code = {
-            code: self._sums((gpu.basis == code).astype(np.float64))
-            for code in (EVENTS, CUPTI, COLLECTIVE)
-        }
-        for code in (EVENTS, CUPTI):
-            basis[self.is_filled & (n_by_code[code] == self.n_rows)] = code
-        is_plain = self.is_filled & (n_by_code[EVENTS] + n_by_code[CUPTI] == 0)
-        reports: Bools = np.any(n_by_code[COLLECTIVE] > 0, axis=(0, 2))
+        if (gpu.basis == gpu.basis[0]).all() and gpu.basis[0] in (EVENTS, CUPTI):
+            return self._of_one_clock(gpu).of_rows(np.s_[:, :, in_order])
+        basis, times = self._timed(gpu)
+        waited = self._sums((gpu.basis == COLLECTIVE).astype(np.float64))
+        reports: Bools = np.any(waited > 0, axis=(0, 2))
+        is_plain = self.is_filled & np.isnan(times)
         basis[is_plain & reports[:, None]] = COLLECTIVE
-        nccl_s = np.where(_tells_waiting(basis), self._sums(np.nan_to_num(gpu.nccl_s)), np.nan)
-        own_s = np.where(basis != HOST, self._sums(np.nan_to_num(gpu.own_s())), np.nan)
+        times[is_plain] = 1.0
+        is_used = gpu.basis == basis.ravel()[self.cell]
+        nccl_s, own_s = (
+            times * self._sums(np.where(is_used, np.nan_to_num(seconds), 0.0))
+            for seconds in (gpu.nccl_s, gpu.own_s())
+        )
+        nccl_s = np.where(_tells_waiting(basis), nccl_s, np.nan)
+        own_s = np.where(basis != HOST, own_s, np.nan)
         own_s = np.where(basis == COLLECTIVE, np.maximum(self.seconds - nccl_s, 0.0), own_s)
         return GpuSeconds(basis, own_s, nccl_s).of_rows(np.s_[:, :, in_order])
+
+    def _of_one_clock(self, gpu: GpuTimes) -> GpuSeconds:
+        """As most ranks report: all rows by the same."""
+        basis = np.where(self.is_filled, gpu.basis[0], np.uint8(HOST))
+        own_s = np.where(self.is_filled, self._sums(np.nan_to_num(gpu.own_s())), np.nan)
+        nccl_s = (
+            self._sums(np.nan_to_num(gpu.nccl_s))
+            if gpu.basis[0] == CUPTI
+            else np.full(basis.shape, np.nan)
+        )
+        return GpuSeconds(basis, own_s, np.where(self.is_filled, nccl_s, np.nan))
+
+    def _timed(self, gpu: GpuTimes) -> tuple[Bases, Floats]:
+        """(T, R, S) basis of what the GPU timed, and all runs / those timed so; NaN where it timed
+        none."""
+        given = self.rows.runs
+        runs = np.ones(len(self.rows)) if given is None else given.astype(np.float64)
+        by_events, by_kernels = (
+            self._sums(np.where(gpu.basis == code, runs, 0.0)) for code in (EVENTS, CUPTI)
+        )
+        n_timed = by_events + by_kernels
+        by_step = by_kernels.sum(axis=1) >= EVEN * n_timed.sum(axis=1)
+        is_kernels = (by_kernels > 0.0) & (by_step[:, None] | (by_events == 0.0))
+        n_used = np.where(is_kernels, by_kernels, by_events)
+        n_runs = self.n_rows if given is None else self._sums(runs)
+        basis = np.where(is_kernels, CUPTI, EVENTS).astype(np.uint8)
+        basis[(n_timed == 0.0) | (n_timed < MIN_TIMED * n_runs)] = HOST
+        with np.errstate(invalid="ignore", divide="ignore"):
+            times: Floats = np.where(n_timed > 0.0, n_runs / n_used, np.nan)
+        return basis, times
 
     def run_cv(self) -> Floats:
         """(R, S) spread of single runs around the mean of their step, pooled over the steps. A row

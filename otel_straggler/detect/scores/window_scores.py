@@ -94,7 +94,9 @@ def score_window(
     relative = relative_scores(median_s, table.peers)
     individual = individual_scores(median_s, reference)
     kernels = table.kernels(counted_kernels)
-    gpu = _gpu_scores(table, kernels, history, min_reference_samples, end_ns)
+    # Kernels that stand in have not met their best again since.
+    kernels_ns = end_ns if kernels.end_ns is None else min(kernels.end_ns, end_ns)
+    gpu = _gpu_scores(table, kernels, history, min_reference_samples, kernels_ns)
     steps = table.steps
     present = {s.rank for s in sources}
     missing = (r for r in range(world_size) if r not in present)
@@ -124,6 +126,7 @@ def score_window(
         section_individual=individual,
         section_slowdown=slowdowns(median_s, table.peers),
         **gpu,
+        gpu_age_s=_age_s(gpu["gpu_relative"], end_ns - kernels_ns),
         stragglers=tuple(sorted(stragglers, key=lambda s: (s.score, s.source.rank, s.section))),
         largest_excess=find_largest_excess(step_s, table.peers, sources, kept.sections),
         world_size=world_size or len(sources),
@@ -132,6 +135,10 @@ def score_window(
         superseded=len(distinct) - len(kept),
         closed_by=closed_by,
     )
+
+
+def _age_s(scores: Floats, age_ns: int) -> float:
+    return math.nan if np.isnan(scores).all() else age_ns * 1e-9
 
 
 def _gpu_scores(
@@ -244,7 +251,7 @@ class _Table:
         """Kernels of the rows; if there are none, those counted by their senders."""
         if self.is_kernel.any() or counted is None:
             return RowKernels(self.rows, self.line_of_source, self.n_ranks)
-        result = counted(self.sources, *self._spans_ns())
+        result = counted(self.sources, *self._spans_ns(), len(self.steps))
         return HistogramKernels(result, self.section_names, self.n_ranks)
 
     def _spans_ns(self) -> tuple[Ints, Ints]:

@@ -6,8 +6,13 @@ reported: of kernels the rank's own work, with communication as waiting; of even
 between them. Where collectives run inside a section, the host's time of all ranks is that of the
 slowest; what is left without the waiting is the rank's own. Peers are never compared by different
 clocks: a group goes by another than the host's in a section where nearly all of its ranks report it
-in nearly all steps; who does not is unknown then. Of several the one that tells most is chosen:
-kernels, then DDP's timers, which end before the waiting, then events, then collectives.
+in nearly all steps; who does not is unknown then.
+
+A GPU is often timed in two ways, kernels in one step of several and events in all others. A group
+goes by the one that most of its steps have, in every section that has it in some part of its steps.
+Steps by the other one are apart: they say nothing of what needs that section, and are not missing.
+DDP's timers, which end before the waiting, are chosen rather than events. Without times of the GPU
+waiting in collectives is taken off; where neither is known well enough, the host's time stays.
 """
 
 from __future__ import annotations
@@ -44,11 +49,18 @@ KINDS: Final = ("compute", "wait")
 """Other kinds stay with the host: there the GPU is not what takes time."""
 ANY_KINDS: Final = (*LISTED_KINDS, "wait")
 """Collectives may wait in all sections of training."""
-RISING: Final = (COLLECTIVE, EVENTS, DDP, CUPTI)
-"""Codes of ``GpuTimes.basis``; a later one wins."""
+REPORTED: Final = (COLLECTIVE, EVENTS, DDP, CUPTI)
+"""Codes of ``GpuTimes.basis`` that ranks report."""
 FADE = 0.75
 ENOUGH, TOO_FEW = 0.8, 0.6
-"""A rank reports GPU time if it does so in this part of its steps, or no longer does."""
+"""A rank reports more than the host's time if it does so in this part of its steps, or no longer
+does."""
+CLEARLY = 1.5
+"""A group changes from kernels to events, or back, where so many times as many steps have these."""
+SOME = 0.25
+"""A section goes by kernels, as its group does, if it has them in this part of its steps."""
+OF_USUAL = 0.5
+"""A rank has the clock of its group if it does in this part of the steps in which the group has."""
 MAX_LEFT_OUT = 0.05
 """Part of a group that may not report it, and is not compared."""
 MIN_GPU_PART = 0.01
@@ -75,6 +87,7 @@ class ClockedBlock:
             unknown.
         tells_waiting: (R,) ranks whose waiting is ``waited_s``, not that of their sections.
         basis: (G, S) codes of ``gpu_times``.
+        other: (T, G, S) steps in which most of a group has another clock than its own.
         is_hidden: some ranks' work cannot be distinguished from waiting.
     """
 
@@ -84,7 +97,13 @@ class ClockedBlock:
     waited_s: Floats
     tells_waiting: Bools
     basis: Bases
+    other: Bools
     is_hidden: bool
+
+    @property
+    def apart(self) -> Bools:
+        """(T, G) steps that cannot be compared as a whole."""
+        return np.asarray(self.other.any(axis=2))
 
     def evidence_of(self, group: int, section: int) -> Evidence:
         return BASIS_NAMES[int(self.basis[group, section])]
@@ -122,21 +141,23 @@ class ClockSelector:
         self.basis: Bases = np.zeros((0, 0), np.uint8)
         self.tells_waiting: Bools = np.zeros(0, bool)
         self._ran = np.zeros((0, 0))
-        self._known = {code: np.zeros((0, 0)) for code in RISING}
+        self._known = {code: np.zeros((0, 0)) for code in REPORTED}
         self._host_s = np.zeros((0, 0))
         self._gpu_s = np.zeros((0, 0))
         self._nccl_s = np.zeros(0)
         self._waited_s = np.zeros(0)
+        self._by_kernels: Bools = np.zeros(0, bool)
+        self._other: Bools = np.zeros((0, 0, 0), bool)
         self._meaning: Ints = np.zeros((0, 0), np.int64)
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a block was timed since the world began."""
-        return len(self._meaning) > 0
+        """Whether any section goes by another clock than the host's."""
+        return bool(self.basis.any())
 
     def sees(self, block: StepTable) -> bool:
         """Whether there are such times, or were until a moment ago."""
-        return block.gpu is not None or bool(self.basis.any())
+        return block.gpu is not None or self.is_in_use
 
     def learn(self, block: StepTable, world: World) -> list[str]:
         """Learn who reports what. Returns names of sections whose waiting is taken off from now on,
@@ -166,6 +187,7 @@ class ClockSelector:
             self._nccl_s += nccl_s.sum(axis=1)
             self._waited_s += waited_s.sum(axis=1)
         before, self.basis = self.basis, self._chosen(world)
+        self._other = self._by_other_clock(block, world)
         part = np.where(self.tells_waiting, 0.5, 1.0) * MIN_NCCL_PART
         has_kernels = (self.basis == CUPTI).any(axis=1)
         sees_kernels = has_kernels & (self._nccl_s > part * self._host_s.sum(axis=1))
@@ -175,10 +197,10 @@ class ClockSelector:
         return [world.sections[s].name for s in np.flatnonzero(changed).tolist()]
 
     def late_on_host(self, block: StepTable, world: World) -> tuple[Floats, Groups]:
-        """(T, R', S) times that show waiting, of the first groups (at most 2,048 ranks); and these
-        groups. By the host's clock, except sections that go by events: kernels do not show how
-        waiting evens out lateness. Of those that go by collectives or DDP's timers what is left,
-        which holds only waiting that nobody reports."""
+        """(T', R', S) times that show waiting, of the first groups (at most 2,048 ranks), without
+        steps that are apart; and these groups. By the host's clock, except sections that go by
+        events: kernels do not show how waiting evens out lateness. Of those that go by collectives
+        or DDP's timers what is left, which holds only waiting that nobody reports."""
         rows, groups = first_groups(world.peers)
         seconds = block.seconds[:, rows]
         by_row = self.basis[world.peers.code[rows]]
@@ -187,7 +209,22 @@ class ClockSelector:
                 gpu = block.gpu.of_rows(np.s_[:, rows])
                 own_s = np.where(gpu.basis == code, gpu.own_s, np.nan)
                 seconds = np.where(by_row == code, own_s, seconds)
-        return seconds, groups
+        apart = self._other.any(axis=(1, 2))
+        return seconds[~apart] if apart.any() else seconds, groups
+
+    def _by_other_clock(self, block: StepTable, world: World) -> Bools:
+        """(T, G, S) steps in which at most half of those in a group who ran a section have the
+        clock that the group goes by."""
+        result = np.zeros((len(block), *self.basis.shape), bool)
+        if not self.is_in_use:
+            return result
+        by_row = self.basis[world.peers.code]
+        ran = np.isfinite(block.seconds) & (by_row != HOST)
+        has_it = ran & (block.gpu is not None and block.gpu.basis == by_row)
+        for t in np.flatnonzero((has_it != ran).any(axis=(1, 2))).tolist():
+            n_has, n_ran = (_summed(of[t].astype(float), world.peers) for of in (has_it, ran))
+            result[t] = (n_ran > 0) & (2 * n_has <= n_ran)
+        return result
 
     def time(
         self, block: StepTable, world: World, waiting: WaitDetector
@@ -206,7 +243,8 @@ class ClockSelector:
             waited_s=_waited_of_step(block, by_row, waits),
             tells_waiting=self.tells_waiting[code],
             basis=self.basis,
-            is_hidden=bool((of_group < listed).any()) or self._leaves_out(by_row),
+            other=self._other,
+            is_hidden=bool((of_group < listed).any()) or self._leaves_out(world),
         )
         return timed, self._means_something_else(of_group)
 
@@ -237,16 +275,25 @@ class ClockSelector:
         part = np.where(on, 0.5, 1.0) * MIN_GPU_PART
         works = np.isin(kinds, KINDS) & (self._gpu_s > 0.0)
         works &= self._gpu_s >= part * self._host_s
-        may_be = {
-            COLLECTIVE: np.isin(kinds, ANY_KINDS) & self._waits_on_host(world)[:, None],
-            EVENTS: works,
-            DDP: works,
-            CUPTI: works,
-        }
+        waits = np.isin(kinds, ANY_KINDS) & self._waits_on_host(world)[:, None]
         chosen = np.full(self.basis.shape, HOST, np.uint8)
-        for code in RISING:
-            chosen[may_be[code] & self._is_reported(code, world)] = code
-        return chosen
+        if waits.any():
+            chosen[waits & self._is_reported(np.full_like(chosen, COLLECTIVE), world)] = COLLECTIVE
+        on_gpu = self._clock_of_gpu(world)
+        return np.where(works & self._is_reported(on_gpu, world), on_gpu, chosen)
+
+    def _clock_of_gpu(self, world: World) -> Bases:
+        """(G, S) kernels or a kind of events, by how many steps of a group have each: its sections
+        are compared in the same steps. One that is hardly ever within such steps has events."""
+        codes, peers = (EVENTS, DDP, CUPTI), world.peers
+        events, ddp, by_kernels = (_summed(self._known[code], peers) for code in codes)
+        by_stream = events + ddp
+        times = np.where(self._by_kernels, CLEARLY, 1.0 / CLEARLY)
+        times[~self.basis.any(axis=1)] = 1.0
+        self._by_kernels = times * by_kernels.sum(axis=1) >= by_stream.sum(axis=1)
+        is_some = by_kernels >= SOME * (by_kernels + by_stream)
+        stream = np.where(ddp >= events, DDP, EVENTS)
+        return np.where(self._by_kernels[:, None] & is_some, CUPTI, stream).astype(np.uint8)
 
     def _waits_on_host(self, world: World) -> Bools:
         """(G,) groups in which the host's waiting in collectives is some of the time."""
@@ -255,24 +302,35 @@ class ClockSelector:
         enough = np.where(on, 0.5, 1.0) * part * self._host_s.sum(axis=1)
         return np.asarray(self._waited_s > enough)
 
-    def _is_reported(self, code: int, world: World) -> Bools:
+    def _is_reported(self, wanted: Bases, world: World) -> Bools:
+        """(G, S) whether few of the ranks lack this clock."""
         groups = world.peers
         ran = self._ran > MIN_RAN
-        lacks = ran & self._lacks(code, (self.basis == code)[groups.code])
+        lacks = ran & self._lacks(wanted, world)
         n_ran, n_lacks = (_summed(of.astype(np.float64), groups) for of in (ran, lacks))
-        reported: Bools = (n_ran > 0) & (n_lacks <= np.floor(MAX_LEFT_OUT * n_ran))
-        return reported
+        return np.asarray((n_ran > 0) & (n_lacks <= np.floor(MAX_LEFT_OUT * n_ran)))
 
-    def _lacks(self, code: int, is_on: Bools) -> Bools:
-        lacks: Bools = self._known[code] < np.where(is_on, TOO_FEW, ENOUGH) * self._ran
-        return lacks
+    def _lacks(self, wanted: Bases, world: World) -> Bools:
+        """(R, S) ranks without this clock (G, S): with the host's alone in too many steps, or with
+        another in most of the steps in which their group has this one. For waiting in collectives,
+        steps that the GPU timed are no lack where clearly more steps have that."""
+        code, groups = world.peers.code, world.peers
+        on_gpu, its = np.zeros(self._ran.shape), np.zeros(self._ran.shape)
+        for each, count in self._known.items():
+            if each != COLLECTIVE:
+                on_gpu += count
+            if (chosen := wanted == each).any():
+                its += count * chosen[code]
+        with_gpu = np.minimum(its + on_gpu, CLEARLY * its)
+        known = np.where((wanted == COLLECTIVE)[code], with_gpu, on_gpu)
+        usual = _summed(its, groups) / np.maximum(_summed(self._ran, groups), MIN_RAN)
+        part = np.where(self.basis[code] != HOST, TOO_FEW, ENOUGH)
+        is_rare: Bools = its < OF_USUAL * np.minimum(usual, 1.0)[code] * self._ran
+        return (known < part * self._ran) | is_rare | (its <= 0.0)
 
-    def _leaves_out(self, by_row: Bases) -> bool:
-        ran = self._ran > MIN_RAN
-        return any(
-            bool((ran & (by_row == code) & self._lacks(code, by_row == code)).any())
-            for code in RISING
-        )
+    def _leaves_out(self, world: World) -> bool:
+        is_due = (self.basis != HOST)[world.peers.code] & (self._ran > MIN_RAN)
+        return bool((is_due & self._lacks(self.basis, world)).any())
 
     def _means_something_else(self, local: Bools) -> bool:
         """New sections change nothing for the others."""
@@ -286,6 +344,7 @@ class ClockSelector:
             self.reset()
             self.tells_waiting = np.zeros(groups, bool)
             self._nccl_s, self._waited_s = np.zeros(groups), np.zeros(groups)
+            self._by_kernels = np.zeros(groups, bool)
         self._ran = _roomy(self._ran, ranks, sections)
         self._known = {code: _roomy(of, ranks, sections) for code, of in self._known.items()}
         self._host_s = _roomy(self._host_s, groups, sections)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -219,22 +220,31 @@ class VerdictEngine:
             self._run.reset()
         return peers_s, late_s
 
-    def _timed(self, block: StepTable) -> ClockedBlock:
-        """The block by the clocks of its groups; what was learned ends when these change."""
-        world = self._world
-        began = self._tracks is not None and not self._clocks.is_in_use
+    def _timed(self, block: StepTable) -> ClockedBlock | None:
+        """The block by the clocks of its groups, None where all are the host's; what was learned
+        ends when these change."""
+        world, was_in_use = self._world, self._clocks.is_in_use
         self._waiting.forget(self._clocks.learn(block, world))
+        if not self._clocks.is_in_use:
+            if was_in_use:
+                self._begin_again()
+            return None
+        began = self._tracks is not None and not was_in_use
         seen_s, groups = self._clocks.late_on_host(block, world)
         late_s = seen_s - medians_by_step(seen_s, groups)[:, groups.code]
         self._waiting.observe(late_s, world.sections)
         timed, is_new = self._clocks.time(block, world, self._waiting)
-        if is_new or (began and timed.basis.any()):
-            self._tracks = None
-            self._usual_s = []
-            self._run.reset()
-            self._structure.reset()
-            self._uneven.reset()
+        if is_new or began:
+            self._begin_again()
         return timed
+
+    def _begin_again(self) -> None:
+        """Numbers have changed meaning."""
+        self._tracks = None
+        self._usual_s = []
+        self._run.reset()
+        self._structure.reset()
+        self._uneven.reset()
 
     def _after_last_wait(self) -> int:
         """Index of the first section after all that hold waiting."""
@@ -256,7 +266,8 @@ class VerdictEngine:
         for t, seconds in enumerate(median_of_rows(excess.local_s.T).tolist()):
             usual_s = median_of(np.array(self._usual_s)) if len(self._usual_s) >= 10 else np.inf
             counts[t] = not seconds > COMMON_MODE * usual_s
-            self._usual_s = [*self._usual_s[-(USUAL_STEPS - 1) :], seconds]
+            if not math.isnan(seconds):  # as of a step that is apart
+                self._usual_s = [*self._usual_s[-(USUAL_STEPS - 1) :], seconds]
         return counts
 
     def _evaluate(self, block: StepTable, excess: Excesses, counts: Bools) -> list[Verdict]:
@@ -285,14 +296,16 @@ class VerdictEngine:
             block.tokens,
             accused,
         )
-        changes += self._structure.observe(_as_compared(block, excess.timed), counts, now)
+        whole = counts if excess.timed is None else counts & ~excess.timed.apart.any(axis=1)
+        changes += self._structure.observe(_as_compared(block, excess.timed), whole, now)
         changes += self._uneven.observe(excess, world, self._tracks.ranks, accused, counts, now)
         for waited_s in self._waits(block, excess.timed):
             self._builder.waits.add(world.rank_subjects, waited_s[counts], world.peers)
         return changes
 
     def _waits(self, block: StepTable, timed: ClockedBlock | None) -> Iterator[Floats]:
-        """(T, R) per waiting section; or all waiting of a step, if reported."""
+        """(T, R) per waiting section; or all waiting of a step, if reported, those that are apart
+        as the others."""
         seconds = block.seconds if timed is None else timed.seconds
         for s, section in enumerate(self._world.sections):
             if self._waiting.waits(section):
@@ -301,7 +314,10 @@ class VerdictEngine:
                     waited_s = np.where(timed.tells_waiting | timed.local[:, s], np.nan, waited_s)
                 yield waited_s
         if timed is not None and timed.tells_waiting.any():
-            yield np.where(timed.tells_waiting, timed.waited_s, np.nan)
+            known = ~timed.apart[:, self._world.peers.code]
+            times = len(known) / np.maximum(known.sum(axis=0), 1)
+            waited_s = np.where(timed.tells_waiting & known, times * timed.waited_s, np.nan)
+            yield waited_s
 
     def _learn(self, block: StepTable) -> None:
         """Update references of ranks not in trouble, every 20 steps also beyond this world."""

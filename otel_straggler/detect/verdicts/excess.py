@@ -31,7 +31,7 @@ class Excesses:
     Attributes:
         ranks: (T, R, S + 2) log excess over the peers; NaN where not compared.
         local_s: (T, R) local work; NaN if the rank lacks a section that most peers have in this
-            step.
+            step, and in steps that are apart.
         waited_s: (T, R) in waiting sections; NaN likewise, and if there are none.
         step_s: (T, R) both, and checkpoint and eval sections.
         peers_local_s, peers_step_s: (T, G) medians of the peers.
@@ -97,6 +97,8 @@ def excesses(
     here = ran if timed is None else np.isfinite(timed.host_s)
     present: Bools = np.any(here, axis=2)
     whole = present & ~_lacks_what_peers_have(ran, present, world)
+    if timed is not None:
+        whole &= ~timed.apart[:, world.peers.code]
     local_s = _sum(_part(seconds, local, timed, is_local=True), whole)
     waited_s = _sum(
         _part(seconds, waits, timed, is_local=False), whole & ran[..., waits].any(axis=2)
@@ -114,7 +116,7 @@ def excesses(
         out[..., 0] = centred(_log(local_s), world.peers, min_peers)
         enough = world.peers.size >= min_peers
         presence = ran.sum(axis=(0, 1))
-        compared = local & (presence >= MIN_PRESENCE * present.size)
+        compared = local & (presence >= MIN_PRESENCE * _size_of(present, timed, world))
         # One section at a time, rank by rank: a table of all would be read across.
         for s in np.flatnonzero(compared).tolist():
             peers_log = _log(peers_s[..., s])[:, world.peers.code]
@@ -139,6 +141,14 @@ def excesses(
         more_s=more_s,
         timed=timed,
     )
+
+
+def _size_of(present: Bools, timed: ClockedBlock | None, world: World) -> Ints | int:
+    """Ranks and steps that may have a section, (S,) where some go by another clock."""
+    if timed is None or not timed.other.any():
+        return present.size
+    left_out = timed.other.sum(axis=0)[world.peers.code].sum(axis=0)
+    return np.asarray(np.maximum(present.size - left_out, 1))
 
 
 def host_excesses(ranks: Floats, world: World) -> Floats:

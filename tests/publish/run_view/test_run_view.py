@@ -121,12 +121,18 @@ def test_lost_time_is_of_gpus_where_a_rank_told_of_one() -> None:
 
 
 def test_a_run_measured_without_waiting_in_collectives_says_so() -> None:
-    """Unless its GPUs are timed, which is shown by what ranks report."""
+    """Whatever times its GPUs: those times may be missing, or be those of a few steps."""
     view = made.seen(world=made.summary(basis="collective"))
     assert view.heartbeats is not None
-    for tiers, basis in ((["off"] * 8, "collective"), (["cupti"] * 8, "cupti")):
-        timed = replace(view, heartbeats=replace(view.heartbeats, gpu_tier=tiers))
+    for tier, basis in (("off", "collective"), ("cupti", "collective"), ("cupti", "events")):
+        timed = replace(
+            made.seen(world=made.summary(basis=basis)),
+            heartbeats=replace(view.heartbeats, gpu_tier=[tier] * 8),
+        )
         assert run_view(timed)["run"]["time_basis"] == basis
+    begun = replace(made.seen(), heartbeats=replace(view.heartbeats, gpu_tier=["cupti"] * 8))
+    begun = replace(begun, run_verdicts=RunVerdicts())
+    assert run_view(begun)["run"]["time_basis"] == "cupti"  # until there are verdicts
     assert run_view(replace(view, heartbeats=None))["run"]["time_basis"] == "collective"
     assert run_view(replace(made.seen(), heartbeats=None))["run"]["time_basis"] == "host"
 

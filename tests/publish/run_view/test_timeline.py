@@ -113,6 +113,8 @@ def test_a_rank_in_detail() -> None:
         "reason": "asked",
         "uuid": "GPU-5",
         "model": "NVIDIA H200",
+        "missing": 0,
+        "lost": {},
     }
     assert (result["node"], result["state"], result["step"]) == ("node-0", "ok", 61)
     assert result["parallel"] == {"data": 5, "pipeline": 0}

@@ -12,7 +12,7 @@ namespace otel_straggler::cupti {
 enum class ProofState : std::uint8_t {
   kOpen = 0,    // no kernel of a section has come back yet
   kProven = 1,  // one has, between the marks of its section
-  kFailed = 2,  // kernels come back, and cannot be told apart
+  kFailed = 2,  // kernels come back, and cannot be attributed
 };
 
 class Proof {

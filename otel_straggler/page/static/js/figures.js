@@ -133,12 +133,16 @@ function stateWords(run) {
   return run.state === "unknown" ? "without heartbeats" : wordsOf(run.state);
 }
 
+function missingWords({ gpu_times: times }) {
+  return times && times.text ? `; ${times.text}` : "";
+}
+
 function resolvable(run) {
   const least = run.resolvable_slowdown;
   const isPart = (run.groups ?? []).length > 1 ? " of this group" : "";
   return {
     title: "Detection limit",
     large: isKnown(least) ? formatPercent(least - 1) : formatPercent(null),
-    small: `slowdown of one rank${isPart}${run.time_basis ? `, by ${wordsOf(run.time_basis)}` : ""}`,
+    small: `slowdown of one rank${isPart}${run.time_basis ? `, by ${wordsOf(run.time_basis)}` : ""}${missingWords(run)}`,
   };
 }

@@ -109,6 +109,7 @@ function whereTree(rank) {
     ["Progress", isKnown(rank.progress_age_s) ? `${formatAge(rank.progress_age_s)} ago` : null],
     ["Open section", rank.open_section ? nameTree(rank.open_section) : null],
     ["GPU", gpuTree(rank.gpu)],
+    ["GPU scores", rank.gpu_age_s > 0 ? `of kernels ${formatAge(rank.gpu_age_s)} before the end of the window` : null],
   ].filter(([, shown]) => shown);
   return el(
     "dl",
@@ -120,7 +121,7 @@ function whereTree(rank) {
 function gpuTree(gpu) {
   if (!gpu || !(gpu.model || gpu.uuid || gpu.tier)) return null;
   const isTold = gpu.model || gpu.uuid || isTimed(gpu);
-  const texts = isTold ? [gpu.model, gpu.uuid, timingText(gpu)] : ["none reported"];
+  const texts = isTold ? [gpu.model, gpu.uuid, timingText(gpu), missingText(gpu)] : ["none reported"];
   return texts.filter(Boolean).map((text) => el("div", { key: text }, nameTree(text)));
 }
 
@@ -133,6 +134,13 @@ function timingText(gpu) {
   if (!gpu.tier) return null;
   const why = gpu.reason && !CHOICES.includes(gpu.reason) ? `: ${wordsOf(gpu.reason)}` : "";
   return isTimed(gpu) ? `timed by ${wordsOf(gpu.tier)}${why}` : `not timed${why}`;
+}
+
+/** Executions without their GPU time, which have the host's, and kernels that are in none. */
+function missingText({ missing, lost }) {
+  const kernels = Object.entries(lost || {}).map(([reason, count]) => `${wordsOf(reason)}: ${formatNumber(count)}`);
+  const parts = [missing ? `times missing: ${formatNumber(missing)}` : "", ...kernels];
+  return parts.filter(Boolean).join(", ") || null;
 }
 
 function sectionsTree(rank, actions) {
