@@ -3,8 +3,9 @@
 //
 // It is as strict as the documentation allows a driver to be: an event is made, asked about and
 // compared with a context current in the thread; event and stream must be of one context; to ask
-// about an event while a graph is captured ends the capture, unless the thread is in relaxed mode.
-// Built as libfake_cuda.so.1, never shipped.
+// about an event while a graph is captured invalidates the capture, unless the thread's mode allows
+// it. Where each behaviour is documented, and what is only believed: README.md in this folder. Built
+// as libfake_cuda.so.1, never shipped.
 #include "fake_cuda_driver.hpp"
 
 #include <algorithm>
@@ -27,6 +28,7 @@ constexpr int kInvalidHandle = 400;
 constexpr int kNotReady = 600;
 constexpr int kDestroyed = 709;
 constexpr int kCaptureUnsupported = 900;
+constexpr int kCaptureInvalidated = 901;
 constexpr int kCaptureImplicit = 906;
 constexpr int kCaptured = 907;
 
@@ -36,7 +38,9 @@ struct Stream {
   Context* context = nullptr;
   bool is_blocking = false;
   bool is_capturing = false;
+  bool is_invalidated = false;  // its capture, until that has ended
   bool is_gone = false;
+  ::pthread_t capturer{};  // the thread that has begun it
   std::uint64_t free_ns = 0;  // when it has done all that it was given
 };
 
@@ -73,7 +77,9 @@ Fake& fake() {
 
 std::atomic<int (*)(int*)> traced_version{nullptr};
 thread_local std::vector<Context*> contexts;  // of this thread, the current one last
-thread_local int capture_mode = 0;            // global, as a thread has it at first
+constexpr int kGlobal = 0;
+constexpr int kThreadLocal = 1;
+thread_local int capture_mode = kGlobal;  // as a thread has it at first
 
 Context* current() { return contexts.empty() ? nullptr : contexts.back(); }
 
@@ -95,19 +101,30 @@ std::vector<Stream*> capturing() {
   return found;
 }
 
-bool is_captured_elsewhere(const Context* context) {
-  for (const Stream* stream : capturing()) {
-    if (stream->context == context && stream->is_blocking) return true;
+// Captures that the legacy stream of this context would be a part of.
+std::vector<Stream*> captures_of_blocking(const Context* context) {
+  std::vector<Stream*> found;
+  for (Stream* stream : capturing()) {
+    if (stream->context == context && stream->is_blocking) found.push_back(stream);
   }
-  return false;
+  return found;
 }
 
-// What global capture forbids other threads, and ends it.
-bool spoils() {
-  const std::vector<Stream*> hurt = capturing();
-  if (hurt.empty() || capture_mode != 0) return false;
-  for (Stream* stream : hurt) stream->is_capturing = false;
+void invalidate(const std::vector<Stream*>& hurt) {
+  for (Stream* stream : hurt) stream->is_invalidated = true;
   ++fake().counts["spoiled"];
+}
+
+// What a capture forbids this thread, and invalidates it. All are begun in global mode, as torch
+// begins them: in global mode a thread is in the way of all, in thread-local mode of its own.
+bool spoils() {
+  std::vector<Stream*> hurt;
+  for (Stream* stream : capturing()) {
+    const bool is_own = ::pthread_equal(stream->capturer, ::pthread_self()) != 0;
+    if (capture_mode == kGlobal || (capture_mode == kThreadLocal && is_own)) hurt.push_back(stream);
+  }
+  if (hurt.empty()) return false;
+  invalidate(hurt);
   return true;
 }
 
@@ -140,12 +157,12 @@ void fake_cuda_reset(void) {
   it.failures.clear();
   it.counts.clear();
   it.settings.clear();
-  for (Stream* stream : it.streams) stream->is_capturing = false;
+  for (Stream* stream : it.streams) stream->is_capturing = stream->is_invalidated = false;
   it.now_ns = 1'000;
   it.broken = 0;
   it.pid = ::getpid();
   contexts.clear();
-  capture_mode = 0;
+  capture_mode = kGlobal;
 }
 
 __attribute__((constructor)) static void begin(void) {
@@ -198,9 +215,12 @@ void fake_cuda_advance(std::uint64_t ns) {
   fake().now_ns += ns;
 }
 
-void fake_cuda_capture(void* stream, int on) {
+void fake_cuda_capture(void* handle, int on) {
   const std::lock_guard<std::mutex> lock(fake().mutex);
-  static_cast<Stream*>(stream)->is_capturing = on != 0;
+  auto* const stream = static_cast<Stream*>(handle);
+  stream->is_capturing = on != 0;
+  stream->is_invalidated = false;
+  stream->capturer = ::pthread_self();
 }
 
 void fake_cuda_fail(const char* function, int code) {
@@ -253,7 +273,7 @@ int cuCtxGetDevice(int* device) {
 int cuCtxPushCurrent_v2(void* context) {
   const std::lock_guard<std::mutex> lock(fake().mutex);
   if (const int bad = outcome("cuCtxPushCurrent", false); bad != 0) return bad;
-  if (static_cast<Context*>(context)->is_gone) return kDestroyed;
+  if (static_cast<Context*>(context)->is_gone) return kInvalidContext;
   contexts.push_back(static_cast<Context*>(context));
   return 0;
 }
@@ -291,10 +311,12 @@ int cuEventRecord(void* handle, void* stream_handle) {
   if (stream == nullptr) return kInvalidContext;
   if (event->context->is_gone) return kDestroyed;
   if (stream->is_gone || stream->context != event->context) return kInvalidHandle;
-  if (stream == &stream->context->legacy && is_captured_elsewhere(stream->context)) {
-    ++it.counts["spoiled"];
-    return kCaptureImplicit;
+  if (stream == &stream->context->legacy) {
+    const std::vector<Stream*> hurt = captures_of_blocking(stream->context);
+    if (!hurt.empty()) invalidate(hurt);
+    if (!hurt.empty()) return kCaptureImplicit;
   }
+  if (stream->is_invalidated) return kCaptureInvalidated;
   event->is_captured = stream->is_capturing;
   if (event->is_captured) ++it.counts["captured"];
   event->is_recorded = true;
@@ -323,6 +345,7 @@ int cuEventElapsedTime(float* ms, void* begin, void* end) {
   const auto* const to = static_cast<Event*>(end);
   if (const int bad = check(from->context); bad != 0) return bad;
   if (from->context != to->context || current() != from->context) return kInvalidHandle;
+  if (from->is_captured || to->is_captured) return kCaptured;
   if (!from->is_recorded || !to->is_recorded) return kInvalidHandle;
   if (!is_done(*from) || !is_done(*to)) return kNotReady;
   const double ns = static_cast<double>(to->at_ns) - static_cast<double>(from->at_ns);
@@ -336,10 +359,10 @@ int cuStreamIsCapturing(void* handle, int* status) {
   Stream* const stream = stream_of(handle);
   if (stream == nullptr) return kInvalidContext;
   if (stream->is_gone) return kInvalidHandle;
-  if (stream == &stream->context->legacy && is_captured_elsewhere(stream->context)) {
+  if (stream == &stream->context->legacy && !captures_of_blocking(stream->context).empty()) {
     return kCaptureImplicit;
   }
-  *status = stream->is_capturing ? 1 : 0;
+  *status = !stream->is_capturing ? 0 : (stream->is_invalidated ? 2 : 1);
   return 0;
 }
 

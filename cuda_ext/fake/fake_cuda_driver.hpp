@@ -21,7 +21,7 @@ void fake_cuda_destroy_stream(void* stream);
 // Work on a stream (null: the legacy one of the current context), and time that passes.
 void fake_cuda_launch(void* stream, std::uint64_t duration_ns);
 void fake_cuda_advance(std::uint64_t ns);
-// A graph is being captured on this stream from now on, or not any more.
+// A graph is being captured on this stream by this thread from now on, or not any more.
 void fake_cuda_capture(void* stream, int on);
 
 void fake_cuda_fail(const char* function, int code);  // code 0: no longer
@@ -40,4 +40,9 @@ void fake_cuda_set(const char* setting, std::uint64_t value);
 // graph), "spoiled" (captures that another caller has ended), "in_child" (calls after a fork),
 // "inside" (threads that wait in the driver).
 std::uint64_t fake_cuda_get(const char* count);
+
+// Of the driver, for what code that is not ours does.
+int cuEventCreate(void** event, unsigned flags);
+int cuEventRecord(void* event, void* stream);
+int cuEventQuery(void* event);
 }

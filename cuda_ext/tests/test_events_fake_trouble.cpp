@@ -42,6 +42,26 @@ TEST_CASE("events: a run in a graph's capture is missing, and the capture goes o
   CHECK(is_timed(process.one(), 10));
 }
 
+TEST_CASE("events: a capture that somebody else invalidated is left alone until it has ended") {
+  Process process;
+  process.run(1, 10);
+  fake_cuda_capture(stream_now, 1);
+  static void* event = nullptr;  // kept: there is no call that ends one
+  REQUIRE(cuEventCreate(&event, 0) == 0);
+  REQUIRE(cuEventQuery(event) == 900);  // in global mode, as no code of ours does
+  REQUIRE(cuEventRecord(event, stream_now) == 901);
+  process.run(2, 10);
+  fake_cuda_capture(stream_now, 0);
+  process.run(3, 10);
+  fake_cuda_advance(100);
+  const std::vector<Record> records = process.ready();
+  REQUIRE(records.size() == 3);
+  CHECK(is_timed(records[0], 10));
+  CHECK(is_missing(records[1]));
+  CHECK(is_timed(records[2], 10));
+  CHECK(process.count(Outcome::kCapturing) == 1);
+}
+
 TEST_CASE("events: reading while another thread captures does not end that capture") {
   Process process;
   process.run(1, 10);

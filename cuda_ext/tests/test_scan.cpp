@@ -150,8 +150,8 @@ TEST_CASE("a GPU time is believed up to ten times the run and a minute") {
     span.start_ns = static_cast<std::uint64_t>(start);
     const std::int64_t limit = start == 1 ? INT64_MAX - 7 : 60'000'020'000;
     for (const std::int64_t more : {0, 1}) {
-      span.rest = attribute("basis", text("events")) + attribute("busy", integer(limit + more)) +
-                  attribute("nccl", integer(0));
+      span.rest = attribute("basis", text("cupti")) + attribute("busy", integer(limit + more)) +
+                  attribute("nccl", integer(0)) + attribute("kernel", integer(0));
       const Columns columns = scan_one(scanner, span);
       CHECK(columns.gpu.refused == static_cast<std::uint64_t>(more));
       CHECK(columns.gpu.basis.size() == static_cast<std::size_t>(1 - more));

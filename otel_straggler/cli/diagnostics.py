@@ -11,10 +11,10 @@ from typing import Any, Literal
 from otel_straggler.cli.text import absent_ranks, clock, printable
 from otel_straggler.client.diagnostics.processes import is_stopped, pid_scope, started_ticks
 from otel_straggler.client.ring_file import OpenRun, RingFileError, RingState, read_ring_file
-from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.detect.hangs.stacks import Cluster, Clusters, cluster
 from otel_straggler.errors import InputError
 from otel_straggler.model.diagnostics import StackFrame
+from otel_straggler.model.rank_names import ranks_text
 from otel_straggler.recordings.diagnostics_files import RankStacks, read_stacks_folder
 from otel_straggler.semconv import STEP_SPAN
 

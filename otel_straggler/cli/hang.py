@@ -23,10 +23,10 @@ from otel_straggler.cli.hang_stacks import stacks
 from otel_straggler.cli.text import AS_JSON, print_json, printable
 from otel_straggler.collector.settings_file import TOKEN_VARIABLE
 from otel_straggler.collector.views.collective_json import findings_json, findings_lines
-from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.detect.hangs.collectives import find_hang
 from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.model.flight_records import FlightRecord
+from otel_straggler.model.rank_names import ranks_text
 from otel_straggler.recordings.diagnostics_files import read_flight_records
 
 _READ = "read"

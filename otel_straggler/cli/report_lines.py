@@ -11,7 +11,7 @@ from otel_straggler.cli.fitting_table import Column, FittingTable
 from otel_straggler.cli.liveness_lines import earlier_line, lost_text, state_in_text
 from otel_straggler.cli.profile_lines import profile_lines
 from otel_straggler.cli.text import Json, clock, digits, duration, printable
-from otel_straggler.collector.views.rank_names import ranks_text
+from otel_straggler.model.rank_names import ranks_text
 from otel_straggler.model.verdict import hours_text
 
 MAX_RANKS = 10
@@ -48,6 +48,7 @@ def report_lines(run_view: Json) -> Iterator[RenderableType]:
     yield from profile_lines(run_view.get("profiles", ()))
     yield from _heat(run_view["heat"])
     yield from _slowest(run_view)
+    yield from _missing_gpu_scores(run_view["run"])
     yield from _ledger(run_view["ledger"])
     yield from _waits(run_view["waits"])
     yield from _states(run_view["ranks"])
@@ -213,6 +214,12 @@ def _slowest(run_view: Json) -> Iterator[RenderableType]:
     if len(known) > MAX_RANKS:
         more = f"{len(known) - MAX_RANKS:,} more ranks, none of them slower than these"
         yield Text(more, style="dim")
+
+
+def _missing_gpu_scores(run: Json) -> Iterator[Text]:
+    """Older collectors do not report why."""
+    if run.get("gpu_scores_missing"):
+        yield Text(printable(run["gpu_scores_missing"], _SENTENCE), style="dim")
 
 
 def _own_time(run_view: Json, at: int) -> str:

@@ -235,13 +235,15 @@ def gpu_timing() -> GpuTimingState:
     >>> gpu_timing().tier, gpu_timing().reason
     ('off', 'not_configured')
     """
-    from otel_straggler.client.gpu.reasons import FORKED, NOT_CONFIGURED
+    from otel_straggler.client.gpu.reasons import FORKED, NOT_CONFIGURED, SWITCHED_OFF
 
     session = _PROCESS.session
     if session is not None:
         return session.gpu_timing()
     if _PROCESS.kernel_timing is not None:
         return _PROCESS.kernel_timing.state()
+    if _PROCESS.kernels_every:  # by a detector, against a setting
+        return SWITCHED_OFF
     return FORKED if _PROCESS.abandoned else NOT_CONFIGURED
 
 

@@ -47,7 +47,7 @@ class DetectionSections:
 
     Attributes:
         labels: names that are no text, or empty, by the text that stands for them.
-        profiles_kernels: whether any was opened with ``profile_cuda``.
+        profiles_kernels: whether the kernels of any count.
     """
 
     def __init__(self) -> None:
@@ -90,6 +90,10 @@ class DetectionSections:
         (self._profiled if profile_cuda else self._unprofiled).add(name)
         known = self._known.get(name)
         return self._new(name) if known is None else known[2]
+
+    def profile(self, *names: str) -> None:
+        """Count the kernels of sections that somebody else opens, as the hooks of a trainer do."""
+        self._profiled.update(names)
 
     def sample(self, every: int) -> None:
         """Time one in so many executions of each section from now on."""

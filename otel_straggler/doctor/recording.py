@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from otel_straggler.client.gpu.owner import AUTO_TIER
+from otel_straggler.client.gpu.surroundings import cupti_folder_of
 from otel_straggler.client.heartbeats import BYTES_PER_SPAN
 from otel_straggler.config import Endpoint
 from otel_straggler.doctor.findings import Finding, info, ok, warning
-from otel_straggler.doctor.versions import Probed, probe
+from otel_straggler.doctor.versions import NOT_TRIED, WORKS, Probed, cuda_of_torch, probe
 from otel_straggler.native import VARIABLE
-from otel_straggler.semconv import GPU_TIMING_REASONS
+from otel_straggler.semconv import GPU_TIERS, GPU_TIMING_REASONS
 
 _LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
@@ -31,7 +33,7 @@ _LIBRARY_FOLDERS = (
 def check_recording(env: Mapping[str, str]) -> Iterator[Finding]:
     yield check_recorder()
     named = env.get("OTEL_STRAGGLER_CUPTI", "").strip()
-    cupti = named or find_cupti(library_folders(env))
+    cupti = named or find_cupti(library_folders(env, cuda_of_torch()))
     yield check_gpu_timing(env, driver_version(Path("/")), cupti)
 
 
@@ -81,13 +83,24 @@ def check_gpu_timing(env: Mapping[str, str], driver: str, cupti: str) -> Finding
     requested = env.get("OTEL_STRAGGLER_GPU_TIMING", "").strip().lower() or "auto"
     seen = f"driver {driver}" if driver else "no NVIDIA driver"
     seen += f", CUPTI at {cupti}" if cupti else ", no CUPTI"
-    value = {"wish": requested, "driver": driver or None, "cupti": cupti or None}
+    value: dict[str, Any] = {
+        "wish": requested,
+        "driver": driver or None,
+        "cupti": cupti or None,
+    }
     if not driver:
         return _without_driver(requested, seen, value)
     named = env.get("OTEL_STRAGGLER_CUPTI", "").strip()
     probed = probe(named, str(Path(cupti).parent) if cupti else "", env)
     could = "cupti" if not probed.cupti else "off" if probed.events else "events"
-    value |= {"could": could, "reason": probed.cupti or None}
+    value |= {
+        "could": could,
+        "reason": probed.cupti or None,
+        "library": probed.library or None,
+        "interface": probed.version or None,
+        "attribution": probed.attribution,
+        "default": AUTO_TIER,
+    }
     return _with_driver(requested, seen, could, probed, value)
 
 
@@ -103,15 +116,19 @@ def _without_driver(requested: str, seen: str, value: dict[str, Any]) -> Finding
 def _with_driver(
     requested: str, seen: str, could: str, probed: Probed, value: dict[str, Any]
 ) -> Finding:
-    able = f"This machine could time {_GIVES[could]}. Seen here: {seen}."
+    able = f"This machine could time {_GIVES[could]}{_library_text(probed)}. Seen here: {seen}."
     if could != "cupti":
         able = (
             f"{able} Kernels cannot be timed: {probed.cupti_reported.partition(' What to do')[0]}."
         )
+    able += _attribution_text(could, probed.attribution)
+    if requested == "auto" and AUTO_TIER != "off":
+        return _by_default(able, could, probed, value)
     if requested in {"auto", "off"}:
         remedy = "" if could == "off" else f"export OTEL_STRAGGLER_GPU_TIMING={could}"
+        by_default = "auto, the default" if requested == "auto" else requested
         off = (
-            f"GPU timing is off ({requested}), so a section that only launches kernels looks fast."
+            f"GPU timing is off ({by_default}), so a section that only launches kernels looks fast."
         )
         return info("recording.gpu_timing", f"{off} {able}", value, remedy)
     if could == "cupti" or (could == requested):
@@ -119,6 +136,42 @@ def _with_driver(
     remedy = GPU_TIMING_REASONS[probed.cupti].remedy
     sentence = f"GPU timing {requested} is wanted. {able}"
     return warning("recording.gpu_timing", sentence, remedy, value)
+
+
+def _by_default(able: str, could: str, probed: Probed, value: dict[str, Any]) -> Finding:
+    """Where ``auto`` times a GPU, once CUDA is in use."""
+    is_had = GPU_TIERS.index(could) >= GPU_TIERS.index(AUTO_TIER)
+    if is_had:
+        sentence = f"GPU timing is {AUTO_TIER} (auto, the default) once CUDA is in use. {able}"
+        return ok("recording.gpu_timing", sentence, value)
+    sentence = f"GPU timing would be {AUTO_TIER} (auto, the default), but is {could}. {able}"
+    return warning("recording.gpu_timing", sentence, _remedy_of(probed), value)
+
+
+def _remedy_of(probed: Probed) -> str:
+    return GPU_TIMING_REASONS[probed.events or probed.cupti].remedy
+
+
+def _library_text(probed: Probed) -> str:
+    """Which libcupti, and the version of its interface, as in 130001 for CUPTI 13.0.1."""
+    if not probed.library:
+        return ""
+    return f" (tried: {probed.library}, interface {probed.version})"
+
+
+def _attribution_text(could: str, attribution: str) -> str:
+    """Whether it says in which section a kernel was launched."""
+    if could != "cupti":
+        return ""
+    if attribution == WORKS:
+        return " It shows which section a kernel was launched in."
+    if attribution == NOT_TRIED:
+        return (
+            " Only training shows whether it finds the section that a kernel was launched in: "
+            "gpu_timing() says so."
+        )
+    cause = GPU_TIMING_REASONS[attribution].cause
+    return f" Kernels would have no section: {cause} ({attribution})."
 
 
 _GIVES = {
@@ -139,8 +192,12 @@ def driver_version(root: Path) -> str:
     return numbers[0] if numbers else "unknown"
 
 
-def library_folders(env: Mapping[str, str]) -> Iterator[Path]:
-    """Where the loader, and torch, find CUDA libraries."""
+def library_folders(env: Mapping[str, str], cuda: str = "") -> Iterator[Path]:
+    """Where torch, which was built for this version of CUDA and is not loaded yet, and the loader
+    find CUDA libraries: the wheels of that version first, as in training."""
+    of_torch = cupti_folder_of(cuda)
+    if of_torch:
+        yield Path(of_torch)
     yield from (Path(p) for p in env.get("LD_LIBRARY_PATH", "").split(os.pathsep) if p)
     if env.get("CUDA_HOME"):
         yield Path(env["CUDA_HOME"], "extras", "CUPTI", "lib64")

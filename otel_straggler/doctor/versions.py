@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Any, Final
 
 from otel_straggler._version import __version__
 from otel_straggler.client.gpu.reasons import Refusal, refusal_of
@@ -95,6 +96,24 @@ def check_torch(result: str | None) -> Finding:
     return ok("versions.torch", f"torch {result}.", result)
 
 
+def cuda_of_torch() -> str:
+    """The version of CUDA that the installed torch was built for; empty: none. torch is not
+    imported.
+
+    >>> cuda_in("debug = False\\ncuda: Optional[str] = '13.0'\\n"), cuda_in("cuda = None")
+    ('13.0', '')
+    """
+    read = installed_files()
+    file = read("torch/version.py") if read is not None else None
+    return cuda_in(file.decode("utf-8", "replace")) if file is not None else ""
+
+
+def cuda_in(version_file: str) -> str:
+    """In torch's ``version.py``."""
+    line = re.search(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)['\"]", version_file, re.MULTILINE)
+    return line[1] if line else ""
+
+
 def check_torch_parts(result: str | None, read: ReadFile | None) -> Iterator[Finding]:
     """What a training would lack with this torch; its files are read, it is not imported."""
     if result is None or read is None:
@@ -142,6 +161,8 @@ def installed(name: str) -> str | None:
 DRIVER = "libcuda.so.1"
 _TIMEOUT_S = 30.0
 _SUCCESS = 0
+WORKS: Final = "works"
+NOT_TRIED: Final = "not_tried"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +174,8 @@ class Probed:
         cupti_reported: the same as text.
         events: why sections cannot be timed by events; empty: they can.
         library, version: the libcupti that was used, and of its interface.
+        attribution: whether it shows which section a kernel was launched in: ``WORKS``,
+            ``NOT_TRIED``, or a code of why not.
     """
 
     cupti: str = ""
@@ -160,6 +183,7 @@ class Probed:
     events: str = ""
     library: str = ""
     version: int = 0
+    attribution: str = NOT_TRIED
 
 
 def probe(path: str, folder: str, env: Mapping[str, str]) -> Probed:
@@ -198,8 +222,15 @@ def try_here(path: str, folder: str) -> Probed:
     if reason:
         result = refusal_of(reason)
         return Probed(result.code, result.message, events, library, version)
+    attribution = try_attribution(timer)
     timer.stop(time.monotonic_ns() + 1_000_000_000)
-    return Probed(events=events, library=library, version=version)
+    return Probed(events=events, library=library, version=version, attribution=attribution)
+
+
+def try_attribution(timer: Any) -> str:  # noqa: ARG001  it has been started
+    """What ``Probed.attribution`` holds. Without a context of CUDA, which would take memory of the
+    GPU, there are no kernels, so that only training shows it."""
+    return NOT_TRIED
 
 
 def _why_no_events() -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+from otel_straggler.model.missing_gpu_scores import why_missing_in_window
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.token import token_headers_or_none
@@ -98,15 +99,22 @@ class CollectedReports:
         def table(scores: dict[str, dict[str, float | None]]) -> SectionScores:
             return {section: column(by_rank) for section, by_rank in scores.items()}
 
+        relative = column(window["gpu_relative_scores"])
+        individual = column(window["gpu_individual_scores"])
+        missing = {
+            rank: why_missing_in_window(relative[rank], individual[rank]) for rank in relative
+        }
         return Report(
-            gpu_relative_perf_scores=column(window["gpu_relative_scores"]),
+            gpu_relative_perf_scores=relative,
             section_relative_perf_scores=table(window["section_relative_scores"]),
-            gpu_individual_perf_scores=column(window["gpu_individual_scores"]),
+            gpu_individual_perf_scores=individual,
             section_individual_perf_scores=table(window["section_individual_scores"]),
             rank_to_node={rank: window["ranks"][key]["node"] for key, rank in ranks.items()},
             gather_on_rank0=self.is_whole,
             rank=self.own_rank,
             section_kinds=window["sections"],
+            gpu_relative_missing={rank: codes[0] for rank, codes in missing.items() if codes[0]},
+            gpu_individual_missing={rank: codes[1] for rank, codes in missing.items() if codes[1]},
         )
 
     def _address(self) -> str:

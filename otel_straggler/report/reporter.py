@@ -24,6 +24,11 @@ from otel_straggler.detect.scores.formulas import (
     relative_scores,
     relative_to_best,
 )
+from otel_straggler.model.missing_gpu_scores import (
+    number_of_reason,
+    reason_of_number,
+    why_missing,
+)
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.report.columns import Columns, Member, What, kernel_hash
 from otel_straggler.report.own_best import OwnBest
@@ -68,6 +73,8 @@ class GroupScores:
         ranks: (R,) global ranks.
         section_relative, section_individual: (R, S).
         gpu_relative, gpu_individual: (R,).
+        gpu_missing: (R,) codes of why these two are NaN, one of ``MISSING_GPU_SCORES`` each; "" of
+            one that is not.
     """
 
     ranks: tuple[int, ...]
@@ -76,6 +83,7 @@ class GroupScores:
     section_individual: Floats
     gpu_relative: Floats
     gpu_individual: Floats
+    gpu_missing: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def none(cls) -> GroupScores:
@@ -111,7 +119,13 @@ class Reporter:
         return {rank: member.node for rank, member in self._columns.members.items()}
 
     def score(
-        self, peers: Peers, sections: Times, kinds: Sequence[Section], kernels: Times, now_ns: int
+        self,
+        peers: Peers,
+        sections: Times,
+        kinds: Sequence[Section],
+        kernels: Times,
+        now_ns: int,
+        why_no_kernels: str = "no_kernels",
     ) -> GroupScores | None:
         """Score one window. A collective over ``peers``, unless neither relative nor gathered.
 
@@ -120,12 +134,14 @@ class Reporter:
             sections: times of this rank's sections, named as in ``kinds``.
             kernels: times of this rank's compute kernels.
             now_ns: end of the window.
+            why_no_kernels: code of ``MISSING_GPU_SCORES``, for a window without any.
 
         Returns: None on a rank from which the scores were gathered. Raises: UsageError: the ranks
         do not have the same settings. Cost: O(names) on every rank, O(ranks * sections) on the
         first if gathered.
         """
         row = _Row(kinds, sections, _longest(kernels))
+        row.why_no_kernels = "" if kernels.names else why_no_kernels
         wanted = self._settings
         if wanted.individual:
             self._score_individually(row, now_ns)
@@ -205,25 +221,30 @@ class Reporter:
         sections = self._columns.sections
         at = {name: i for i, name in enumerate(sections)}
         own = [at[name] for name in row.sections.names]
-        packed = np.full((2, 1 + len(sections)), np.nan)
+        packed = np.full((2, 2 + len(sections)), np.nan)
         packed[:, 0] = row.gpu_relative, row.gpu_individual
-        packed[0, 1:][own], packed[1, 1:][own] = row.sections.median_s, row.section_individual
+        packed[:, 1] = [number_of_reason(code) for code in row.missing]
+        packed[0, 2:][own], packed[1, 2:][own] = row.sections.median_s, row.section_individual
         parts = peers.gather(packed)
         if parts is None:
             return None
         table = np.stack(parts)
-        relative = np.full_like(table[:, 0, 1:], np.nan)
+        median_s = table[:, 0, 2:]
+        relative = np.full_like(median_s, np.nan)
         if self._settings.relative:
-            relative = relative_scores(table[:, 0, 1:], self._roles(peers))
+            relative = relative_scores(median_s, self._roles(peers))
             if self._settings.on_all_ranks:
-                relative[:, np.isnan(table[:, 0, 1:]).any(axis=0)] = np.nan
+                relative[:, np.isnan(median_s).any(axis=0)] = np.nan
         return GroupScores(
             ranks=peers.ranks,
             sections=tuple(sections.values()),
             section_relative=relative,
-            section_individual=table[:, 1, 1:],
+            section_individual=table[:, 1, 2:],
             gpu_relative=table[:, 0, 0],
             gpu_individual=table[:, 1, 0],
+            gpu_missing=tuple(
+                (reason_of_number(a), reason_of_number(b)) for a, b in table[:, :, 1].tolist()
+            ),
         )
 
     def _roles(self, peers: Peers) -> Ints:
@@ -244,6 +265,12 @@ class _Row:
         self.section_individual = np.full(len(sections.names), np.nan)
         self.gpu_relative = float("nan")
         self.gpu_individual = float("nan")
+        self.why_no_kernels = ""
+
+    @property
+    def missing(self) -> tuple[str, str]:
+        """Why the two GPU scores are NaN."""
+        return why_missing(self.gpu_relative, self.gpu_individual, self.why_no_kernels)
 
     def alone(self, rank: int) -> GroupScores:
         return GroupScores(
@@ -253,6 +280,7 @@ class _Row:
             section_individual=self.section_individual[None],
             gpu_relative=np.array([self.gpu_relative]),
             gpu_individual=np.array([self.gpu_individual]),
+            gpu_missing=(self.missing,),
         )
 
 

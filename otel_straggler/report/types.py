@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from otel_straggler.errors import ConfigError
+from otel_straggler.model.missing_gpu_scores import missing_text
 from otel_straggler.semconv import LISTED_KINDS, SectionKind
 
 Scores = Mapping[int, float]
@@ -67,6 +68,8 @@ class Report:
         gather_on_rank0: whether it was gathered.
         rank: whose report it is.
         section_kinds: sections that wait are scored but never listed.
+        gpu_relative_missing, gpu_individual_missing: why a rank's GPU score is NaN, one of
+            ``MISSING_GPU_SCORES``; ranks with a score are absent.
     """
 
     gpu_relative_perf_scores: Scores = field(default_factory=dict)
@@ -81,6 +84,18 @@ class Report:
     rank: int | None = None
     section_kinds: Mapping[str, SectionKind] = field(default_factory=dict)
     kernels_age_s: float = 0.0
+    gpu_relative_missing: Mapping[int, str] = field(default_factory=dict)
+    gpu_individual_missing: Mapping[int, str] = field(default_factory=dict)
+
+    def why_no_gpu_scores(self) -> str:
+        """One line on the GPU scores that are NaN: of which ranks, why, and what to do. Empty if
+        there is none."""
+        relative, individual = self.gpu_relative_missing, self.gpu_individual_missing
+        ranks: dict[tuple[str, str], list[int]] = {}
+        for rank in sorted({*relative, *individual}):
+            codes = relative.get(rank, ""), individual.get(rank, "")
+            ranks.setdefault(codes, []).append(rank)
+        return missing_text(ranks)
 
     def identify_stragglers(
         self,

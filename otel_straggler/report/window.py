@@ -9,9 +9,12 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
+from otel_straggler.client.gpu.reasons import NOT_CONFIGURED
+from otel_straggler.client.gpu.surroundings import Surroundings
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.identity import detect_rank_numbers, initialised_process_group
 from otel_straggler.client.kernels import KERNELS, KernelShare
+from otel_straggler.client.process import gpu_timing
 from otel_straggler.client.recording import RECORDING
 from otel_straggler.client.topology import TOPOLOGY
 from otel_straggler.errors import StragglerError
@@ -66,6 +69,8 @@ class ReportWindow:
         self._newest_kernels: tuple[dict[str, Summary], int] | None = None
         self._kernels_age_s = 0.0
         self._kernel_summaries = kernel_summaries or self._timed_kernels
+        self._why_no_kernels = "no_kernels"
+        self._lost = 0
         self._wall_ns = wall_ns
         self._reporter = Reporter(settings)
         self._samples = SectionSamples()
@@ -139,7 +144,9 @@ class ReportWindow:
         ranks could not be compared. Cost: see ``report/reporter.py``."""
         began_ns = time.perf_counter_ns()
         sections, kernels = self._drained(), self._kernels()
-        measured = _Measured(sections.times, sections.sections, sections.copy(), kernels)
+        measured = _Measured(
+            sections.times, sections.sections, sections.copy(), kernels, self._why_no_kernels
+        )
         return self._report(measured, began_ns)
 
     def report_of(
@@ -165,7 +172,12 @@ class ReportWindow:
             self._reporter.role = self.settings.role or TOPOLOGY.current.role or DEFAULT_ROLE
             kernels = times_of(measured.kernels, _US_S)
             scores = self._reporter.score(
-                peers, measured.times, measured.kinds, kernels, self._wall_ns()
+                peers,
+                measured.times,
+                measured.kinds,
+                kernels,
+                self._wall_ns(),
+                measured.why_no_kernels,
             )
         except StragglerError:
             raise
@@ -211,15 +223,20 @@ class ReportWindow:
         if self._share is not None:
             KERNELS.flush()
             self._kernels_taken += self._share.take()
+        return kernel_summaries(self._in_sections())
+
+    def _in_sections(self) -> list[KernelCounts]:
+        """Kernels of this window that were launched in sections whose kernels count."""
         unprofiled = self.unprofiled()
-        return kernel_summaries(
-            [k for k in self._kernels_taken if k.cell.section and k.cell.section not in unprofiled]
-        )
+        return [
+            k for k in self._kernels_taken if k.cell.section and k.cell.section not in unprofiled
+        ]
 
     def _timed_kernels(self) -> dict[str, Summary]:
         """Of this window; of a window without a sampled step the newest ones before, as long as a
         timer is on."""
         result = self.kernels_so_far()
+        self._why_no_kernels = self._reason()
         self._kernels_taken = []
         now_ns, is_on = self._wall_ns(), KERNELS.timer() is not None
         if result or not is_on:
@@ -229,6 +246,21 @@ class ReportWindow:
             result, since_ns = self._newest_kernels
             self._kernels_age_s = max(0, now_ns - since_ns) / 1e9
         return result
+
+    def _reason(self) -> str:
+        """Code of why this window has no kernels, if it has none."""
+        timing = gpu_timing()
+        before, self._lost = self._lost, timing.counts.get("lost", 0)
+        if self._in_sections():
+            return "not_compute"
+        if self._kernels_taken:
+            return "outside_sections"
+        if timing.uses_cupti:
+            return "unattributed" if self._lost > before else timing.reason or "no_kernels"
+        if timing.reason != NOT_CONFIGURED.reason:
+            return timing.reason
+        refusal = Surroundings().why_not_yet()
+        return "not_profiled" if refusal is None else refusal.code
 
     def _drained(self) -> SectionStatistics:
         """A rank that fails here still takes part in the report: the others wait for it."""
@@ -271,12 +303,14 @@ class _Measured:
     Attributes:
         times, kinds: of its sections.
         sections, kernels: their summaries, and those of its compute kernels.
+        why_no_kernels: code of ``MISSING_GPU_SCORES``, for the case that there are none.
     """
 
     times: Times
     kinds: Sequence[Section]
     sections: dict[str, Summary]
     kernels: dict[str, Summary]
+    why_no_kernels: str = "no_kernels"
 
 
 def _compute_kernels(summaries: Mapping[str, Summary]) -> dict[str, Summary]:
@@ -291,6 +325,10 @@ def _report_of(scores: GroupScores, settings: ReportSettings) -> Report:
     def table(values: list[list[float]]) -> SectionScores:
         return {s.name: column(by_rank) for s, by_rank in zip(scores.sections, values, strict=True)}
 
+    def missing(which: int) -> dict[int, str]:
+        by_rank = zip(scores.ranks, scores.gpu_missing, strict=True)
+        return {rank: codes[which] for rank, codes in by_rank if codes[which]}
+
     is_relative, is_individual = settings.relative, settings.individual
     return Report(
         gpu_relative_perf_scores=column(scores.gpu_relative.tolist()) if is_relative else {},
@@ -303,4 +341,6 @@ def _report_of(scores: GroupScores, settings: ReportSettings) -> Report:
         ),
         gather_on_rank0=settings.gather,
         section_kinds={section.name: section.kind for section in scores.sections},
+        gpu_relative_missing=missing(0) if is_relative else {},
+        gpu_individual_missing=missing(1) if is_individual else {},
     )

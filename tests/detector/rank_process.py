@@ -72,6 +72,7 @@ def reported(report: Report | None) -> Json | None:
         "elapsed_ms": report.generate_report_elapsed_time,
         "gather": report.gather_on_rank0,
         "rank": report.rank,
+        "why_no_gpu_scores": report.why_no_gpu_scores(),
         "stragglers": {
             what: sorted([s.rank, s.node] for s in result)
             if isinstance(result, set)

@@ -122,3 +122,28 @@ def test_a_report_without_a_timer_has_no_kernels(ranks: Any) -> None:
     (report,) = ranks.do("timed", *[{"rows": [[]]}] * RANKS)[0]
     assert report["kernels"] == {}
     assert all(score != score for score in report["gpu_relative"].values())
+    assert report["why_no_gpu_scores"].startswith(
+        "no GPU scores of ranks 0 to 3: kernels are not timed, because torch was built without CUDA"
+    )
+
+
+def test_each_rank_reports_why_it_has_no_score(ranks: Any) -> None:
+    """The first rank gets the reasons of all: one that has no kernels, one whose kernels no other
+    rank ran, and two whose kernels ran too seldom to be their own reference."""
+    kernels = [[("gemm", 1)], [("softmax", 1)], [("gemm", 1)], []]
+    rows = [
+        {
+            "rows": [
+                [[*row[:-1], row[-1].hex()] for row in counted({key: [9_000] * 3 for key in own})]
+            ]
+        }
+        for own in kernels
+    ]
+    (report,) = ranks.do("timed", *rows)[0]
+    assert all(score != score for score in report["gpu_relative"].values())
+    why = report["why_no_gpu_scores"]
+    assert why.count("no relative GPU scores of ranks 0 to 2: ") == 1
+    assert "(none_in_common)" in why
+    assert "no individual GPU scores of ranks 0 to 2: no kernel was recorded often enough" in why
+    assert "no GPU scores of rank 3: kernels are not timed" in why
+    assert "\n" not in why

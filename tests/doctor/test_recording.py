@@ -12,6 +12,7 @@ import pytest
 
 from otel_straggler.client.recording import FORM
 from otel_straggler.config import Endpoint
+from otel_straggler.doctor import recording
 from otel_straggler.doctor.recording import (
     check_exporter,
     check_gpu_timing,
@@ -20,6 +21,7 @@ from otel_straggler.doctor.recording import (
     find_cupti,
     library_folders,
 )
+from otel_straggler.doctor.versions import Probed, cuda_of_torch
 from otel_straggler.otlp.clients.addresses import why_not_native
 
 
@@ -122,15 +124,57 @@ def machine(build_fake: Any, tmp_path: Path) -> dict[str, str]:
 
 
 def test_a_machine_that_could_time_kernels_says_how_to_switch_it_on(
-    machine: dict[str, str],
+    machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Auto is off until tiers have been measured."""
-    finding = check_gpu_timing(machine, "570.1", machine["OTEL_STRAGGLER_CUPTI"])
+    """Where auto is off. It says what was tried, and that this shows nothing of sections yet."""
+    monkeypatch.setattr(recording, "AUTO_TIER", "off")
+    library = machine["OTEL_STRAGGLER_CUPTI"]
+    finding = check_gpu_timing(machine, "570.1", library)
     assert finding.status == "info"
     assert finding.remedy == "export OTEL_STRAGGLER_GPU_TIMING=cupti"
-    assert finding.value["could"] == "cupti"
+    assert finding.sentence.startswith("GPU timing is off (auto, the default)")
+    assert f"kernels by CUPTI (tried: {library}, interface 130000)" in finding.sentence
+    assert "Only training shows whether" in finding.sentence
+    assert {name: finding.value[name] for name in ("could", "library", "interface", "default")} == {
+        "could": "cupti",
+        "library": library,
+        "interface": 130_000,
+        "default": "off",
+    }
     on = check_gpu_timing({**machine, "OTEL_STRAGGLER_GPU_TIMING": "cupti"}, "570.1", "")
     assert on.status == "ok"
+
+
+def test_what_auto_times_is_on_by_default(
+    machine: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a machine that cannot do it is a warning with a remedy."""
+    monkeypatch.setattr(recording, "AUTO_TIER", "cupti")
+    finding = check_gpu_timing(machine, "570.1", machine["OTEL_STRAGGLER_CUPTI"])
+    assert (finding.status, finding.value["default"]) == ("ok", "cupti")
+    assert finding.sentence.startswith("GPU timing is cupti (auto, the default) once CUDA is in")
+    refusing = {**machine, "FAKE_CUPTI_FAIL": "cuptiActivityEnable:35"}
+    finding = check_gpu_timing(refusing, "570.1", "")
+    assert (finding.status, finding.value["reason"]) == ("warning", "insufficient_privileges")
+    assert finding.sentence.startswith("GPU timing would be cupti (auto, the default), but is ")
+    assert finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("attribution", "expected"),
+    [
+        ("works", "It shows which section a kernel was launched in."),
+        ("takeover", "Kernels would have no section: another profiler takes what CUPTI gives"),
+    ],
+)
+def test_whether_kernels_have_a_section_is_said(
+    machine: dict[str, str], monkeypatch: pytest.MonkeyPatch, attribution: str, expected: str
+) -> None:
+    """As the process that tried it found."""
+    monkeypatch.setattr(recording, "probe", lambda *_: Probed(attribution=attribution))
+    finding = check_gpu_timing(machine, "570.1", "")
+    assert expected in finding.sentence
+    assert finding.value["attribution"] == attribution
 
 
 def test_a_machine_that_could_not_says_why(machine: dict[str, str]) -> None:
@@ -179,6 +223,34 @@ def test_cupti_is_found_where_the_loader_would_look(tmp_path: Path) -> None:
     assert find_cupti([]) == ""
     folders = list(library_folders({"LD_LIBRARY_PATH": "/a:/b", "CUDA_HOME": "/cuda"}))
     assert folders[:3] == [Path("/a"), Path("/b"), Path("/cuda/extras/CUPTI/lib64")]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "wheel"), [("13.0", "cu13"), ("12.8", "cuda_cupti"), ("", "cuda_cupti")]
+)
+def test_the_wheel_of_torch_comes_before_an_older_cupti_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: str, wheel: str
+) -> None:
+    """By what torch was built for, before it is loaded: training takes that one."""
+    names = {"cu13": "libcupti.so.13", "cuda_cupti": "libcupti.so.12"}
+    for inner, name in names.items():
+        folder = tmp_path / "nvidia" / inner / "lib"
+        folder.mkdir(parents=True)
+        (folder / name).touch()
+    older = tmp_path / "older"
+    older.mkdir()
+    (older / "libcupti.so.12").touch()
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "version.py").write_text(f"cuda: str | None = {cuda or None!r}\n")
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    assert cuda_of_torch() == cuda
+    found = find_cupti(library_folders({"LD_LIBRARY_PATH": str(older)}, cuda_of_torch()))
+    expected = tmp_path / "nvidia" / wheel / "lib" / names[wheel] if cuda else older / names[wheel]
+    assert found == str(expected)
+    assert "torch" not in sys.modules
 
 
 def test_nothing_of_cuda_or_torch_is_loaded() -> None:

@@ -120,6 +120,7 @@ def _off(reason: str) -> GpuTimingState:
 
 NOT_CONFIGURED = _off("not_configured")
 FORKED = _off("forked")
+SWITCHED_OFF = _off("asked")
 
 WITHOUT_GPU = frozenset({"no_torch", "no_cuda", "cuda_unused", "no_driver"})
 """Of a program that uses no GPU, or none so far: no news where nobody asked for a tier."""

@@ -33,14 +33,8 @@ class Surroundings:
 
     def cupti_folder(self) -> str:
         """Of torch's wheels; empty: there is none."""
-        version = str(getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", ""))
-        major = version.partition(".")[0]
-        inner = "cuda_cupti" if major in {"11", "12"} else f"cu{major}"
-        for folder in sys.path:
-            result = Path(folder or ".", "nvidia", inner, "lib")
-            if result.is_dir():
-                return str(result)
-        return ""
+        version = getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None)
+        return cupti_folder_of(str(version or ""))
 
     def driver_path(self) -> str:
         return "libcuda.so.1"
@@ -58,6 +52,18 @@ class Surroundings:
 
     def synchronize(self, device: int) -> None:
         sys.modules["torch"].cuda.synchronize(device)
+
+
+def cupti_folder_of(cuda: str) -> str:
+    """Folder of libcupti among NVIDIA's wheels for this version of CUDA, which torch loads it from;
+    empty: there is none. Nothing is loaded."""
+    major = cuda.partition(".")[0]
+    inner = "cuda_cupti" if major in {"11", "12"} else f"cu{major}"
+    for folder in sys.path:
+        result = Path(folder or ".", "nvidia", inner, "lib")
+        if major and result.is_dir():
+            return str(result)
+    return ""
 
 
 class GpuIdentity(NamedTuple):

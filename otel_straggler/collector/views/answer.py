@@ -33,12 +33,12 @@ from otel_straggler.collector.views.first_failure import first_failure
 from otel_straggler.collector.views.heat import Heat, heat_of
 from otel_straggler.collector.views.notes import failure_text
 from otel_straggler.collector.views.numbers import duration, percent
-from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.collector.views.verdict_json import SUBJECTS, cost_of, standing
 from otel_straggler.collector.views.world_view import Awaited, RankHeartbeats, WorldView
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.model.failure import Failure
 from otel_straggler.model.hidden_waiting import HOW_TO_SEE, hidden_text
+from otel_straggler.model.rank_names import ranks_text
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict, WorldSummary, time_text
 
 _MUCH_COSTLIER: Final = 2.0

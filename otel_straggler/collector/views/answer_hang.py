@@ -14,12 +14,12 @@ from otel_straggler.collector.views.answer_type import (
 )
 from otel_straggler.collector.views.hang_json import sentence
 from otel_straggler.collector.views.numbers import duration, seconds
-from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.collector.views.ranks import reported, row_of
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import How, Standstill
 from otel_straggler.detect.hangs.states import HangKind
+from otel_straggler.model.rank_names import ranks_text
 
 _CAUSES: Final[dict[HangKind, str]] = {
     "lost": "no heartbeats",

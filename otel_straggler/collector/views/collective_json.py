@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final
 
-from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.detect.hangs.collectives import Cause, HangFindings, Why
+from otel_straggler.model.rank_names import ranks_text
 
 Json = dict[str, Any]
 _WHY: Final[dict[Why, str]] = {

@@ -8,9 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from otel_straggler.collector.views.answer_type import Json
-from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.collector.views.world_view import RankHeartbeats
 from otel_straggler.model.observation import Bools
+from otel_straggler.model.rank_names import ranks_text
 
 _TIE_S: Final = 0.2
 """Ends closer together have no order: times come from several hosts."""

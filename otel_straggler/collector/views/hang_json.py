@@ -9,10 +9,10 @@ import numpy as np
 
 from otel_straggler.collector.views.collective_json import collective_json, hang_text
 from otel_straggler.collector.views.numbers import duration, seconds
-from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import Hang
 from otel_straggler.detect.hangs.states import RANK_STATES, Blame
+from otel_straggler.model.rank_names import ranks_text
 
 Json = dict[str, Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any, TypeAlias
 
-from otel_straggler.collector.views.rank_names import ranks_text
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.model.failure import Failure
 from otel_straggler.model.rank import sharing_a_gpu
+from otel_straggler.model.rank_names import ranks_text
 
 Json: TypeAlias = dict[str, Any]
 

@@ -13,6 +13,7 @@ from otel_straggler.collector.views import gpu_times
 from otel_straggler.collector.views.answer import answer_of
 from otel_straggler.collector.views.answer_type import TONES, run_cost_per_hour
 from otel_straggler.collector.views.attempts import launches_json
+from otel_straggler.collector.views.missing_scores import missing_scores_text
 from otel_straggler.collector.views.notes import shared_gpus
 from otel_straggler.collector.views.numbers import number, own_step_s, seconds
 from otel_straggler.collector.views.world_view import RankTable, WorldView
@@ -60,6 +61,7 @@ def run_json(view: WorldView) -> Json:
         "cause": world.cause or None,
         "resolvable_slowdown": number(world.resolvable_slowdown),
         "on_gpu": view.on_gpu,
+        "gpu_scores_missing": missing_scores_text(view) or None,
         "gpu_seconds_lost": number(lost_s),
         "gpu_seconds_lost_per_hour": None
         if view.has_ended or view.silent_s is not None

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from otel_straggler.detector import Detector
+from otel_straggler.detector.sections import SECTIONS
 from otel_straggler.integrations.lightning.step_timing import TimingCallback
+from otel_straggler.integrations.step_sections import BACKWARD, FORWARD, OPTIMIZER
 from otel_straggler.report.types import Report, Scores
 
 _WARNING = "STRAGGLER DETECTION WARNING:"
@@ -69,6 +71,7 @@ class StragglerDetectionCallback(TimingCallback):
             stop_if_detected=stop_if_detected,
         )
         self.initialized = False
+        self._why_no_scores = ""
         self.logger = logging.getLogger(logger_name)
         self.report_time_interval = report_time_interval
         self.calc_relative_gpu_perf = calc_relative_gpu_perf
@@ -89,6 +92,7 @@ class StragglerDetectionCallback(TimingCallback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         if self.initialized or stage != "fit":
             return
+        SECTIONS.profile(FORWARD, BACKWARD, OPTIMIZER)  # hooks open them, and not the detector
         Detector.initialize(
             scores_to_compute=self.scores_to_compute,
             gather_on_rank0=True,
@@ -129,6 +133,7 @@ class StragglerDetectionCallback(TimingCallback):
     def _handle(self, report: Report, pl_module: Any) -> bool:
         """Log a report; whether it lists stragglers."""
         is_detected = self._log_stragglers(report)
+        self._log_missing(report.why_no_gpu_scores())
         for name, scores in self._gpu_scores(report).items():
             if self.num_gpu_perf_scores_to_print > 0:
                 listed = listed_scores(
@@ -168,6 +173,12 @@ class StragglerDetectionCallback(TimingCallback):
             if ranks:
                 self.logger.warning(f"{_WARNING} {message} Affected ranks: {ranks}")
         return any(messages.values())
+
+    def _log_missing(self, why: str) -> None:
+        """Why GPU scores are NaN: once, until it changes."""
+        before, self._why_no_scores = self._why_no_scores, why
+        if why not in ("", before):
+            self.logger.warning(why[0].upper() + why[1:])
 
     def _log_to_trainer(self, pl_module: Any, prefix: str, scores: Scores) -> None:
         values = {f"{prefix}/{name}": value for name, value in summary(scores).items()}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from otel_straggler.cli.report_lines import report_lines
 from otel_straggler.collector.views.heat import ALIKE_AT_WORK, CANNOT_REPORT, NOBODY_NOW
 from otel_straggler.collector.views.page_json import ResponseMeta, page_json, runs_json
 from otel_straggler.collector.views.run_json import one_of, run_entry
@@ -356,3 +357,22 @@ def test_a_run_of_several_worlds_is_as_well_as_its_worst() -> None:
     assert one_of([calm, slow], None) is slow
     hung = replace(calm, hang=made.result_of(8, "stuck", "never_joined", [0]))
     assert one_of([hung, slow], None) is hung
+
+
+def test_ranks_without_a_gpu_score_say_why_in_one_line() -> None:
+    """By what each reports of its timing, else by what the scores show; on the terminal as well. A
+    run that has a score of every rank, or no GPU, says nothing."""
+    table = made.table_of(4)
+    table.gpu_relative[:3], table.gpu_individual[:3] = (1.0, np.nan, np.nan), (1.0, 1.0, np.nan)
+    tiers, reasons = ["cupti", "cupti", "cupti", "events"], ["", "", "", "insufficient_privileges"]
+    heartbeats = made.heartbeats_of(table, gpu_tier=tiers, gpu_reason=reasons)
+    result = run_view(made.seen(table=table, heartbeats=heartbeats))
+    line = result["run"]["gpu_scores_missing"]
+    first, second, third = line.split("; ")
+    assert first.startswith("no relative GPU score of rank 1: it has no kernel that all ranks")
+    assert second.startswith("no GPU scores of rank 2: no kernel times of this window have arrived")
+    assert third.startswith("no GPU scores of rank 3: kernels are not timed, because the driver")
+    assert line in [str(each) for each in report_lines(result)]
+    table.gpu_relative[:] = table.gpu_individual[:] = 1.0
+    assert run_view(made.seen(table=table))["run"]["gpu_scores_missing"] is None
+    assert run_view(made.without_gpus(made.seen()))["run"]["gpu_scores_missing"] is None
