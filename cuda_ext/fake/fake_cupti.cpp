@@ -512,6 +512,7 @@ int cuptiGetResultString(int code, const char** words) {
 
 int cuptiActivityRegisterCallbacks(Request request, Completed completed) {
   if (const int bad = outcome("cuptiActivityRegisterCallbacks"); bad != 0) return bad;
+  if (request == nullptr || completed == nullptr) return 1;
   const std::lock_guard<std::mutex> lock(fake().mutex);
   fake().request = request;
   fake().completed = completed;
@@ -544,6 +545,10 @@ int cuptiActivitySetAttribute(std::uint32_t, std::size_t*, void*) {
 int cuptiActivityFlushAll(std::uint32_t) {
   if (const int bad = outcome("cuptiActivityFlushAll"); bad != 0) return bad;
   Fake& it = fake();
+  {
+    const std::lock_guard<std::mutex> lock(it.mutex);
+    if (it.completed == nullptr) return 7;
+  }
   end_kernels(0);
   std::vector<Buffer> ready;
   {
@@ -627,7 +632,7 @@ int cuptiActivityPopExternalCorrelationId(std::uint32_t kind, std::uint64_t* id)
     external.erase(std::next(at).base());
     return 0;
   }
-  return 22;
+  return 18;
 }
 
 int cuptiActivityEnableDriverApi(std::uint32_t call, std::uint8_t on) {
@@ -640,6 +645,7 @@ int cuptiActivityEnableDriverApi(std::uint32_t call, std::uint8_t on) {
 
 int cuptiActivityRegisterTimestampCallback(std::uint64_t (*clock)()) {
   if (const int bad = outcome("cuptiActivityRegisterTimestampCallback"); bad != 0) return bad;
+  if (clock == nullptr) return 1;
   fake().clock = clock;
   return 0;
 }

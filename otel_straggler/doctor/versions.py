@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
@@ -227,10 +227,43 @@ def try_here(path: str, folder: str) -> Probed:
     return Probed(events=events, library=library, version=version, attribution=attribution)
 
 
-def try_attribution(timer: Any) -> str:  # noqa: ARG001  it has been started
-    """What ``Probed.attribution`` holds. Without a context of CUDA, which would take memory of the
-    GPU, there are no kernels, so that only training shows it."""
-    return NOT_TRIED
+def try_attribution(timer: Any) -> str:
+    """What ``Probed.attribution`` holds: some kernels by torch, in each way to attribute them, as in
+    training. For that moment the process holds a context of CUDA, some hundred MB of the GPU.
+
+    Args:
+        timer: a ``_native.KernelTimer``; it has been started.
+    """
+    if not cuda_of_torch():
+        return NOT_TRIED
+    import torch
+
+    try:
+        if not torch.cuda.is_available():
+            return NOT_TRIED
+        numbers = torch.ones(16, device="cuda")
+        while not _is_attributed(timer, numbers, torch.cuda.synchronize):
+            timer.stop(time.monotonic_ns() + 1_000_000_000)
+            if not timer.take_next_way() or timer.start():
+                return "no_marks"
+    except RuntimeError:  # the GPU has no memory left, or none that this process may use
+        return NOT_TRIED
+    return WORKS
+
+
+def _is_attributed(timer: Any, numbers: Any, synchronize: Callable[[], object]) -> bool:
+    """Whether kernels of a section come back as such, within two seconds."""
+    for _ in range(20):
+        timer.boundary(True, 1, 1)
+        numbers.add_(1)
+        timer.boundary(True, 0, 0)
+        synchronize()
+        timer.flush()
+        state = timer.state()
+        if state["is_proven"] or state["has_failed"]:
+            break
+        time.sleep(0.1)
+    return bool(timer.state()["is_proven"])
 
 
 def _why_no_events() -> str:

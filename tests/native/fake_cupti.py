@@ -69,6 +69,10 @@ class FakeGpu:
         """What a client of CUPTI does, for everybody."""
         self._library.cuptiActivityEnable(10)
 
+    def disable(self, kind: int) -> None:
+        """What another client of CUPTI may do, for everybody."""
+        self._library.cuptiActivityDisable(kind)
+
     def disable_kernels(self) -> None:
         self._library.cuptiActivityDisable(10)
         self.flush()
