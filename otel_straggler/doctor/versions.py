@@ -228,8 +228,8 @@ def try_here(path: str, folder: str) -> Probed:
 
 
 def try_attribution(timer: Any) -> str:
-    """What ``Probed.attribution`` holds: some kernels by torch, in each way to attribute them, as in
-    training. For that moment the process holds a context of CUDA, some hundred MB of the GPU.
+    """What ``Probed.attribution`` holds: some kernels by torch, in each way to attribute them, as
+    in training. For that moment the process holds a context of CUDA, some hundred MB of the GPU.
 
     Args:
         timer: a ``_native.KernelTimer``; it has been started.
