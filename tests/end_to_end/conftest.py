@@ -10,6 +10,9 @@ import pytest
 
 from otel_straggler.demo.processes import Collector
 
+collect_ignore = ["fake_torch_gpu.py", "gpu_entry_rank.py"]
+"""Programs of ranks, which read their environment as they begin; their doctests are none."""
+
 LONGEST_S = 120
 Json = dict[str, Any]
 
