@@ -20,7 +20,9 @@ def main(folder: Path, what: str) -> None:
     if what == "wait":
         time.sleep(300)
     if what == "stuck":
-        (folder / "latest_step").write_text("350\n")
+        own = folder / f"latest_step.{rank}"
+        own.write_text("350\n")
+        own.replace(folder / "latest_step")  # whole, also for who looks while another rank writes
         sys.exit(3)
     if attempt == 0 and what == "kill":
         if rank == "1":
