@@ -36,8 +36,8 @@ def run_alone(folder: Path, steps: int, **env: str) -> str:
 def test_the_first_save_does_not_wait_for_the_process_and_saves_go_on_when_it_has_died(
     tmp_path: Path,
 ) -> None:
-    """The copy waits instead, which the log says. The save in which it dies is lost; one that is due
-    before that is seen, on a busy machine, is left out."""
+    """The copy waits instead, which the log says. The save in which it dies is lost; one that is
+    due before that is seen, on a busy machine, is left out."""
     log = run_alone(tmp_path / "c", 8, EARLY="1", DIE="write:0:4", DIE_WHO="writer")
     (first,) = re.findall(r"checkpoint of step 2: .*", log)
     assert re.search(r"blocked [\d.]+ s \(0\.\d MB copied in [\d.]+ s \(.* GB/s, not pinned", first)
