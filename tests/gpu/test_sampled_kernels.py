@@ -139,9 +139,14 @@ def test_kernels_that_cannot_be_told_apart_leave_events(whole_gpu: WholeGpu) -> 
     assert basis[semconv.HOST_BASIS] <= 2  # at the change of the tier
 
 
+@pytest.mark.parametrize("overhead", ["0.005", "0"])
 @pytest.mark.parametrize("every", [1, 3])
-def test_the_detector_samples_kernels_with_its_sections(every: int, whole_gpu: WholeGpu) -> None:
-    """As NVRx's profiling_interval: one of so many runs of a section, and its kernels with it."""
+def test_the_detector_samples_kernels_with_its_sections(
+    every: int, overhead: str, whole_gpu: WholeGpu, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As NVRx's profiling_interval: one of so many runs of a section, and its kernels with it; also
+    where the overhead has no limit."""
+    monkeypatch.setenv("OTEL_STRAGGLER_GPU_OVERHEAD", overhead)
     Detector.initialize(profiling_interval=every)
     try:
         for n in range(60):
@@ -150,11 +155,13 @@ def test_the_detector_samples_kernels_with_its_sections(every: int, whole_gpu: W
                     whole_gpu.launch(name, KERNEL_NS if n < 30 else 2 * KERNEL_NS)
             if n == 29:
                 first = Detector.generate_report()
+        counted = gpu_timing().counts
         second = Detector.generate_report()
     finally:
         Detector.shutdown()
     assert first is not None
     assert second is not None
+    assert (counted["windows"] > 1) == (every > 1)  # records are off between the runs
     counts = {name: each[Statistic.NUM] for name, each in second.local_kernel_summaries.items()}
     assert counts == {"fwd": 30 // every, "bwd": 30 // every}
     assert second.gpu_individual_perf_scores == {0: pytest.approx(0.5, abs=0.01)}

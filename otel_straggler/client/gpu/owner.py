@@ -122,7 +122,7 @@ class GpuTiming:
         of so many; None: in one step of as many as the overhead allows."""
         with self._lock:
             self._runs_every = every
-            self._is_always = every == 1 or self._settings_target <= 0
+            self._is_always = every == 1 or (every is None and self._settings_target <= 0)
             self._apply_rate()
 
     def _rate(self) -> tuple[int, int]:
