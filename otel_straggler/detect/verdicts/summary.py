@@ -176,7 +176,7 @@ def _heat(balance: Balance) -> tuple[tuple[int, int, float], ...]:
     )
 
 
-RESIDUAL = "(residual)"
+OUTSIDE = "(outside sections)"
 """Time of a step in none of its sections."""
 LEADER_Z = 3.0
 """Standard errors by which a leader must be ahead, ..."""
@@ -190,10 +190,10 @@ def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
 
     With C[r, s] the time of rank r from the begin of its step to the end of section s (the sum of
     its sections so far) and F[s] = max over r of C[r, s], the section adds F[s] - F[s-1]; these add
-    up to the slowest rank's step. Time in no section is a last line, ``(residual)``. It needs
-    sections that follow each other and ranks that meet at least once a step; time of a late rank is
-    charged to the section that made it late. Asynchronous work hides in the section that waits for
-    it: read "exposed in", not "caused by".
+    up to the slowest rank's step. Time in no section is a last line, ``(outside sections)``. It
+    needs sections that follow each other and ranks that meet at least once a step; time of a late
+    rank is charged to the section that made it late. Asynchronous work hides in the section that
+    waits for it: read "exposed in", not "caused by".
 
     Returns: one line per section in order; empty without a reported step. ``leader_rank`` is the
     rank that was last most often; None if not clearly, or with fewer than 3 steps. ``typical_s`` is
@@ -207,11 +207,11 @@ def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
     own_s = np.where(is_finite, table.seconds, 0.0)[reported]
     names = [section.name for section in table.sections]
     ran: Bools = np.logical_or.reduce(is_finite[reported], axis=0)
-    residual_s = _residual(table, reported, own_s)
-    if residual_s.any():
-        own_s = np.concatenate([own_s, residual_s[:, :, None]], axis=2)
+    outside_s = _outside(table, reported, own_s)
+    if outside_s.any():
+        own_s = np.concatenate([own_s, outside_s[:, :, None]], axis=2)
         ran = np.concatenate([ran, np.logical_or.reduce(is_known, axis=0)[:, None]], axis=1)
-        names.append(RESIDUAL)
+        names.append(OUTSIDE)
     prefix_s = np.cumsum(own_s, axis=2)
     prefix_s[~is_known] = -np.inf
     exposed_s = _steps_of_frontier(prefix_s).mean(axis=0)
@@ -239,10 +239,12 @@ def _steps_of_frontier(prefix_s: Floats) -> Floats:
     return steps
 
 
-def _residual(table: StepTable, reported: Bools, own_s: Floats) -> Floats:
-    """(T, R) wall time of a step - its sections; 0 where sections overlap or nothing is known."""
+def _outside(table: StepTable, reported: Bools, own_s: Floats) -> Floats:
+    """(T, R) time of a step - its sections; 0 where sections overlap or nothing is known."""
     start_ns, end_ns = table.start_ns[reported], table.end_ns[reported]
     wall_s = np.where((start_ns > 0) & (end_ns > start_ns), (end_ns - start_ns) / 1e9, 0.0)
+    if table.step_s is not None:
+        wall_s = np.nan_to_num(table.step_s[reported])
     left_s: Floats = wall_s - own_s.sum(axis=2)
     left_s[left_s < 1e-6 * wall_s] = 0.0  # rounding to nanoseconds is no time of its own
     return left_s
