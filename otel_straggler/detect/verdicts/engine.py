@@ -182,7 +182,9 @@ class VerdictEngine:
             self._tracks.numbers.add(block.steps)
         changes += self._evaluate(block, excess, counts)
         self._learn(block)
-        self._builder.add(excess.step_s, self._world, self._structure.balance, self._log.costs())
+        self._builder.add(
+            excess.step_s, block.steps, self._world, self._structure.balance, self._log.costly()
+        )
         self._newest_step_s = self._with_steps_before(excess.step_s)
         self._outside = part_outside(excess)
         self._basis = evidence_of(excess.timed)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from otel_straggler.detect.scores.medians import median_of, median_of_rows
-from otel_straggler.detect.verdicts.losses import HOUR_S, with_costliest
+from otel_straggler.detect.verdicts.losses import HOUR_S, together, with_costliest
 from otel_straggler.detect.verdicts.significance import MEDIAN_ERROR
 from otel_straggler.detect.verdicts.structure import MIN_SLOWDOWN, Balance
 from otel_straggler.detect.verdicts.waits import WaitDetector, WaitLedger
@@ -30,12 +32,27 @@ _LONGEST_STEP = 10.0
 """A step this many times the usual has stood still."""
 
 
+MAX_RECENT = 200
+"""Blocks in which a loss is counted later: verdicts come so soon after the onset."""
+
+
+@dataclass(slots=True)
+class _BlockLoss:
+    """First step of a block, seconds of all ranks in it, and of these what was counted as lost."""
+
+    step: int
+    seconds: float
+    lost_s: float
+
+
 @dataclass(slots=True)
 class SummaryBuilder:
     """Accumulates a summary."""
 
     waits: WaitLedger = field(default_factory=WaitLedger)
     gpu_seconds_lost: float = 0.0
+    _recent: deque[_BlockLoss] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
+    _dated: set[str] = field(default_factory=set)
     _ledger: tuple[SectionCost, ...] = ()
     _newest_block: StepTable | None = None
 
@@ -44,29 +61,57 @@ class SummaryBuilder:
         self._newest_block = block
 
     def add(
-        self, step_s: Floats, world: World, balance: Balance | None, per_hour: list[float]
+        self,
+        step_s: Floats,
+        steps: Ints,
+        world: World,
+        balance: Balance | None,
+        slow: Sequence[Verdict],
     ) -> None:
         """Add the loss of a block: what equal work would save, or the costliest slow subject, if
-        more.
+        more. Of a subject that is new, also what it has cost since it became slow.
 
         Args:
             step_s: (T, R) seconds of the step.
-            per_hour: GPU seconds that each slow subject costs, per hour of the peers' usual step.
+            steps: (T,) their numbers.
+            slow: verdicts on slow subjects, with GPU seconds per hour of the peers' usual step.
         """
         n_ranks = _ranks_of(world)
         waste = 0.0 if balance is None else float(np.nan_to_num(balance.estimate.waste))
-        share = max((each / HOUR_S / n_ranks for each in per_hour if each > 0.0), default=0.0)
-        if waste > 0.0 or share > 0.0:
-            of_step_s = median_of_rows(step_s.T)
-            of_step_s = of_step_s[~np.isnan(of_step_s)]
-            usual_s = median_of(of_step_s)
-            # A step in which the run hung is not long by inequality; who knows of hangs adds those.
-            seconds = float(np.minimum(of_step_s, _LONGEST_STEP * usual_s).sum())
-            slowest_s = float(np.fmax.reduce(median_of_rows(step_s)))
-            times = slowest_s / usual_s if usual_s > 0.0 else 1.0
-            if share >= 1.0:  # who waits longer than a step does so outside of the measured times
-                share = max(1.0, times - 1.0)
-            self.gpu_seconds_lost += max(waste * times, share) * n_ranks * seconds
+        shares = [
+            max(0.0, float(np.nan_to_num(v.gpu_seconds_lost_per_hour))) / HOUR_S / n_ranks
+            for v in slow
+        ]
+        share = together(slow, shares)
+        of_step_s = median_of_rows(step_s.T)
+        of_step_s = of_step_s[~np.isnan(of_step_s)]
+        if not len(of_step_s):
+            return
+        usual_s = median_of(of_step_s)
+        # A step in which the run hung is not long by inequality; who knows of hangs adds those.
+        seconds = n_ranks * float(np.minimum(of_step_s, _LONGEST_STEP * usual_s).sum())
+        slowest_s = float(np.fmax.reduce(median_of_rows(step_s)))
+        times = slowest_s / usual_s if usual_s > 0.0 else 1.0
+        if share >= 1.0:  # who waits longer than a step does so outside of the measured times
+            share = max(1.0, times - 1.0)
+        block = _BlockLoss(int(steps[0]), seconds, max(waste * times, share) * seconds)
+        self.gpu_seconds_lost += block.lost_s
+        self._recent.append(block)
+        self._date_back(slow, shares)
+
+    def _date_back(self, slow: Sequence[Verdict], shares: Sequence[float]) -> None:
+        """Count what subjects have cost from their onset to their verdict, once."""
+        self._dated &= {verdict.subject_id for verdict in slow}
+        for verdict, share in zip(slow, shares, strict=True):
+            if verdict.since_step is None or verdict.subject_id in self._dated:
+                continue
+            self._dated.add(verdict.subject_id)
+            for block in reversed(self._recent):
+                if block.step < verdict.since_step:
+                    break
+                more_s = max(0.0, min(share, 1.0) * block.seconds - block.lost_s)
+                block.lost_s += more_s
+                self.gpu_seconds_lost += more_s
 
     def summary(
         self,
