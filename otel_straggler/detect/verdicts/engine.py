@@ -151,7 +151,7 @@ class VerdictEngine:
             return math.nan
         excess = (tracks.ranks.resolvable(minimum) - 1.0) * float(part)
         if self._outside > MUCH_OUTSIDE:
-            excess = max(excess, tracks.ranks.resolvable(minimum, -1) - 1.0)
+            excess = max(excess, float(np.nan_to_num(tracks.ranks.resolvable(minimum, -1))) - 1.0)
         return 1.0 + max(excess, self._settings.min_share)
 
     # --- one block -----------------------------------------------------------------------------

@@ -55,10 +55,18 @@ def together(verdicts: Iterable[Verdict], losses: Iterable[float]) -> float:
     return min(1.0, max(most, added))
 
 
+def is_in_balance(verdict: Verdict, n_stages: int) -> bool:
+    """Whether the balance of work of a pipeline has this loss, with the waiting that the schedule
+    needs anyway, and which one rank's excess over its peers does not show."""
+    return n_stages > 1 and verdict.cause == "slow_gpu"
+
+
 def with_costliest(world: WorldSummary, current: Iterable[Verdict]) -> WorldSummary:
     """A summary by its balance of work, with the loss of the costliest slow subject if that is
     more: the balance excludes data loading and work that hides in waiting."""
-    called = [verdict for verdict in current if verdict.state in CALLED_SLOW]
+    n_stages = len({stage for stage, _, _ in world.heat})
+    known_by = n_stages if math.isfinite(world.waste) else 0
+    called = [v for v in current if v.state in CALLED_SLOW and not is_in_balance(v, known_by)]
     loss = together(called, [loss_of(verdict, world) for verdict in called])
     known = world.waste if math.isfinite(world.waste) else 0.0
     if not loss > known:

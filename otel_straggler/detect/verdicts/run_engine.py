@@ -220,7 +220,7 @@ def _parts_of_step(excess: Excesses) -> Floats:
         local = excess.peers_local_s / excess.peers_step_s
         both = (excess.peers_local_s + excess.min_wait_s) / excess.peers_step_s
     parts = np.array([*(median_of_rows(of.reshape(-1, 1))[0] for of in (local, both)), 1.0])
-    return np.where(np.isfinite(parts), np.clip(parts, 0.0, 1.0 - 1e-9), 1.0 - 1e-9)
+    return np.where(np.isfinite(parts), np.clip(parts, 1e-9, 1.0 - 1e-9), 1.0 - 1e-9)
 
 
 def _quantities(excess: Excesses) -> Floats:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from otel_straggler.detect.scores.medians import median_of, median_of_rows
-from otel_straggler.detect.verdicts.losses import HOUR_S, together, with_costliest
+from otel_straggler.detect.verdicts.losses import HOUR_S, is_in_balance, together, with_costliest
 from otel_straggler.detect.verdicts.significance import MEDIAN_ERROR
 from otel_straggler.detect.verdicts.structure import MIN_SLOWDOWN, Balance
 from otel_straggler.detect.verdicts.waits import WaitDetector, WaitLedger
@@ -52,7 +52,7 @@ class SummaryBuilder:
     waits: WaitLedger = field(default_factory=WaitLedger)
     gpu_seconds_lost: float = 0.0
     _recent: deque[_BlockLoss] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
-    _dated: set[str] = field(default_factory=set)
+    _slow_at: dict[str, int] = field(default_factory=dict)
     _ledger: tuple[SectionCost, ...] = ()
     _newest_block: StepTable | None = None
 
@@ -78,6 +78,9 @@ class SummaryBuilder:
         """
         n_ranks = _ranks_of(world)
         waste = 0.0 if balance is None else float(np.nan_to_num(balance.estimate.waste))
+        if balance is not None and waste > 0.0:
+            n_stages = balance.workers.shape[1]
+            slow = [verdict for verdict in slow if not is_in_balance(verdict, n_stages)]
         shares = [
             max(0.0, float(np.nan_to_num(v.gpu_seconds_lost_per_hour))) / HOUR_S / n_ranks
             for v in slow
@@ -101,13 +104,14 @@ class SummaryBuilder:
 
     def _date_back(self, slow: Sequence[Verdict], shares: Sequence[float]) -> None:
         """Count what subjects have cost from their onset to their verdict, once."""
-        self._dated &= {verdict.subject_id for verdict in slow}
+        newest = self._recent[-1].step
         for verdict, share in zip(slow, shares, strict=True):
-            if verdict.since_step is None or verdict.subject_id in self._dated:
+            if verdict.since_step is None:
                 continue
-            self._dated.add(verdict.subject_id)
+            counted = max(self._slow_at.get(verdict.subject_id, -1), verdict.since_step - 1)
+            self._slow_at[verdict.subject_id] = newest
             for block in reversed(self._recent):
-                if block.step < verdict.since_step:
+                if block.step <= counted:
                     break
                 more_s = max(0.0, min(share, 1.0) * block.seconds - block.lost_s)
                 block.lost_s += more_s

@@ -277,7 +277,7 @@ class Track:
         z = min_z(*self.shape, self._settings.min_z)
         limits = [
             max(
-                float((beyond_chance(z, freedom) * spread_of(effect, error))[column]),
+                float(beyond_chance(z, freedom)[column]) * float(spread_of(effect, error)[column]),
                 self._min_excess,
                 median_of(min_effect),
             )
