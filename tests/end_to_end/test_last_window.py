@@ -2,86 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from otel_straggler import semconv
-from otel_straggler.collector.ingest.intake import ByteBudget
-from otel_straggler.collector.settings import CollectorSettings, ScoringSettings
-from otel_straggler.collector.views.run_json import run_json
-from otel_straggler.collector.worker import Worker
 from otel_straggler.model.observation import ObservationBatch
-from otel_straggler.model.rank import Source
-from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.otlp.metric_rules import DecodedMetrics
-from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
+
+from .collecting import Collecting
 
 WINDOW, RANKS = 20, 4
 RUN = "ending"
-Json = dict[str, Any]
-
-
-class Collecting:
-    """A collector's worker, by the clock of the ranks."""
-
-    def __init__(self) -> None:
-        self.now_s = 1.79e9
-        settings = replace(CollectorSettings(), scoring=ScoringSettings(window_steps=WINDOW))
-        self.worker = Worker(
-            settings,
-            ByteBudget(1 << 30),
-            monotonic_ns=lambda: round(self.now_s * 1e9),
-            wall_s=lambda: self.now_s,
-        )
-        self.worker.sign("c")
-
-    def observe(self, *batches: ObservationBatch) -> None:
-        """The rows of steps, one after the other."""
-        for batch in batches:
-            ends_s = batch.start_ns * 1e-9 + batch.duration_s
-            self.now_s = max(self.now_s, float(ends_s.max()))
-            self.worker.ingest(DecodedSpans(batch=batch, outcomes={}), 0)
-            self.beat(batch.sources, int(batch.step.max()))
-
-    def beat(self, sources: Sequence[Source], step: int, **more: Any) -> None:
-        at = {"sent_at_s": self.now_s, "progress_at_s": self.now_s, "step": step, **more}
-        beats = tuple(
-            Heartbeat(source=each, open_section="", open_time_s=0.0, **at) for each in sources
-        )
-        self.worker.ingest(DecodedMetrics(heartbeats=beats, points={}), 0)
-        self.worker.process_queued()
-        self.look()
-
-    def end(self, sources: Sequence[Source], step: int) -> None:
-        """All ranks end, and time passes."""
-        self.beat(sources, step, finished_at_s=self.now_s, outcome="ok")
-        for _ in range(30):
-            self.now_s += 2.0
-            self.look()
-
-    def look(self) -> None:
-        self.worker.show_soon()
-        self.worker.request_page()
-        self.worker.tick()
-
-    def window(self) -> Json:
-        report = json.loads(self.worker.snapshot.report())["runs"][RUN]
-        return dict(report["windows"][-1])
-
-    def page(self) -> Json:
-        return run_json(self.worker.snapshot.runs[RUN].world(""))
-
-    def verdicts(self) -> Sequence[Any]:
-        return self.worker.snapshot.runs[RUN].run_verdicts.current
-
-    def has_metric(self, metric: semconv.Metric, label: str) -> bool:
-        lines = self.worker.snapshot.page.decode().splitlines()
-        return any(line.startswith(metric.prometheus_name) and label in line for line in lines)
 
 
 def steps_of(steps: int, *faults: str, session: str = "", **plan: Any) -> list[ObservationBatch]:
@@ -118,34 +51,34 @@ def part(batch: ObservationBatch, *sections: str) -> ObservationBatch:
 @pytest.mark.parametrize("begun", [("data_loading",), ("data_loading", "forward")])
 def test_a_step_that_was_only_begun_is_not_what_is_shown(begun: tuple[str, ...]) -> None:
     """Five windows, and the fetch that ends the loader, or the step in which all were killed."""
-    collecting = Collecting()
+    collecting = Collecting(RUN, WINDOW)
     *batches, next_one = steps_of(5 * WINDOW + 10)
     sources = next_one.sources
     collecting.observe(*batches)
     collecting.observe(part(next_one, *begun))
     collecting.end(sources, 5 * WINDOW)
-    window, page = collecting.window(), collecting.page()
+    window, page = collecting.report()["windows"][-1], collecting.page()
     assert (window["first_step"], window["last_step"]) == (4 * WINDOW, 5 * WINDOW - 1)
     assert "backward" in window["section_step_s"]
     assert page["slowest_step_s"] == pytest.approx(0.49, rel=0.1)
     assert page["step_s"] == pytest.approx(0.5, rel=0.1)
     assert page["resolvable_slowdown"] < 1.11  # of so few ranks
-    assert collecting.has_metric(semconv.SECTION_MEDIAN, 'section="backward"')
+    assert len(collecting.samples(semconv.SECTION_MEDIAN, section="backward")) == RANKS
 
 
 def test_a_last_window_with_one_whole_step_is_shown() -> None:
     """It is a window of the run."""
-    collecting = Collecting()
+    collecting = Collecting(RUN, WINDOW)
     *batches, next_one = steps_of(5 * WINDOW + 10)
     collecting.observe(*batches)
     collecting.observe(next_one.take(next_one.step == 5 * WINDOW))
     collecting.end(next_one.sources, 5 * WINDOW)
-    assert collecting.window()["last_step"] == 5 * WINDOW
+    assert collecting.report()["windows"][-1]["last_step"] == 5 * WINDOW
 
 
 def test_a_second_training_in_one_process_is_what_is_shown_at_its_end() -> None:
     """Steps go back to 0; the last window of the first training does not close over the second."""
-    collecting = Collecting()
+    collecting = Collecting(RUN, WINDOW)
     first = steps_of(6 * WINDOW)
     later_ns = int((first[-1].start_ns + first[-1].duration_s * 1e9).max()) + 10**8
     second = steps_of(
@@ -155,12 +88,13 @@ def test_a_second_training_in_one_process_is_what_is_shown_at_its_end() -> None:
     shown = []
     for batch in second:
         collecting.observe(batch)
-        shown.append(collecting.window())
+        shown.append(collecting.report()["windows"][-1])
     collecting.end(second[-1].sources, 6 * WINDOW - 1)
-    shown.append(collecting.window())
+    shown.append(collecting.report()["windows"][-1])
     of_second = [each for each in shown if each["section_relative_scores"]["backward"]["2"] < 0.7]
     assert of_second == shown[-len(of_second) :]
     assert len(of_second) > len(shown) // 2
     assert shown[-1]["last_step"] == 6 * WINDOW - 1
-    [verdict] = [each for each in collecting.verdicts() if each.state == "confirmed"]
+    current = collecting.view.run_verdicts.current
+    [verdict] = [each for each in current if each.state == "confirmed"]
     assert (verdict.rank, verdict.since_step or 0) == (2, pytest.approx(0, abs=25))

@@ -15,22 +15,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
 from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.cli import main
-from otel_straggler.collector.ingest.intake import ByteBudget
-from otel_straggler.collector.settings import CollectorSettings
-from otel_straggler.collector.views.run_json import run_json
-from otel_straggler.collector.worker import Worker
-from otel_straggler.model.observation import ObservationBatch
-from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.otlp.metric_rules import DecodedMetrics
-from otel_straggler.otlp.span_rules import DecodedSpans
 from otel_straggler.simulate.runs import Fault, Layout, RunPlan, generate
 from otel_straggler.simulate.writers import encode_requests_of, frame
+
+from .collecting import Collecting
 
 WITHIN = 0.03
 STEPS, ONSET = 400, 160
@@ -104,50 +97,20 @@ class Told:
 
     def __init__(self, plan: RunPlan) -> None:
         self.plan = plan
-        self.now_s = plan.start_ns * 1e-9
-        self.worker = Worker(
-            CollectorSettings(),
-            ByteBudget(1 << 30),
-            monotonic_ns=lambda: round(self.now_s * 1e9),
-            wall_s=lambda: self.now_s,
-        )
-        self.worker.sign("c")
-        self.alerts = AlertEvaluator(
-            AlertSettings(straggling_for_seconds=0.0, keep_firing_seconds=0.0)
-        )
-        self.texts: list[str] = []
+        self.collecting = Collecting(plan.run_id)
+        alerts = AlertEvaluator(AlertSettings(straggling_for_seconds=0.0, keep_firing_seconds=0.0))
         for batch in generate(plan).batches(10):
-            self.observe(batch)
-
-    def observe(self, batch: ObservationBatch) -> None:
-        ends_s = batch.start_ns * 1e-9 + batch.duration_s
-        self.now_s = max(self.now_s, float(ends_s.max()))
-        beat = {"sent_at_s": self.now_s, "progress_at_s": self.now_s, "step": int(batch.step.max())}
-        beats = (
-            Heartbeat(source=source, open_section="forward", open_time_s=0.0, **beat)
-            for source in batch.sources
-        )
-        self.worker.ingest(DecodedSpans(batch=batch, outcomes={"row": len(batch)}), 0)
-        self.worker.ingest(DecodedMetrics(heartbeats=tuple(beats), points={}), 0)
-        self.worker.process_queued()
-        self.look()
-
-    def look(self) -> None:
-        self.worker.show_soon()
-        self.worker.request_page()
-        self.worker.tick()
-        fired = self.alerts.evaluate(self.worker.snapshot.watched)
-        self.texts = [alert.annotations["description"] for alert in fired]
+            self.collecting.observe(batch)
+            self.firing = alerts.evaluate(self.collecting.worker.snapshot.watched)
 
     def lost(self) -> dict[str, float]:
         """Part of the time lost now, by output."""
         ranks = self.plan.layout.ranks
-        view = self.worker.snapshot.runs[self.plan.run_id].world("")
-        page = run_json(view)
-        report = json.loads(self.worker.snapshot.report())["runs"][self.plan.run_id]
+        page, report = self.collecting.page(), self.collecting.report()
         current = {v["subject_id"]: v for v in report["verdicts"]}.values()
         standing = [v for v in current if v["state"] == "confirmed"]
-        alerts = [match for text in self.texts if (match := _RANKS_LOST.search(text))]
+        texts = (alert.annotations["description"] for alert in self.firing)
+        alerts = [match for text in texts if (match := _RANKS_LOST.search(text))]
         return {
             "page": page["waste"],
             "page, per hour": page["gpu_seconds_lost_per_hour"] / 3600 / ranks,
@@ -163,7 +126,7 @@ class Told:
     def lost_in_all(self) -> dict[str, float]:
         """Part of the time lost since the begin, by output."""
         elapsed_s = ended_s(self.plan)[-1]
-        view = self.worker.snapshot.runs[self.plan.run_id].goodputs[""]
+        view = self.collecting.view.goodputs[""]
         lost_s = self.sample(semconv.RUN_GPU_TIME_LOST) / self.plan.layout.ranks
         return {
             "metrics, in all": lost_s / elapsed_s,
@@ -171,13 +134,7 @@ class Told:
         }
 
     def sample(self, metric: semconv.Metric) -> float:
-        text = self.worker.snapshot.page.decode()
-        return sum(
-            sample.value
-            for family in text_string_to_metric_families(text)
-            for sample in family.samples
-            if sample.name == metric.prometheus_name
-        )
+        return sum(self.collecting.samples(metric))
 
 
 def recorded_goodput(plan: RunPlan, folder: Path) -> float:
