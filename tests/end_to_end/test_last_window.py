@@ -26,11 +26,10 @@ def steps_of(steps: int, *faults: str, session: str = "", **plan: Any) -> list[O
             noise=0.005,
             spikes=0.0,
             microbatches=1,
-            step_s=0.5,
             ranks_per_node=1,
             faults=tuple(map(Fault.parse, faults)),
             run_id=RUN,
-            **{"start_ns": 1_790_000_000 * 10**9, **plan},
+            **{"start_ns": 1_790_000_000 * 10**9, "step_s": 0.5, **plan},
         )
     )
     return [of_session(batch, session) for batch in run.batches(10)]
@@ -79,10 +78,10 @@ def test_a_last_window_with_one_whole_step_is_shown() -> None:
 def test_a_second_training_in_one_process_is_what_is_shown_at_its_end() -> None:
     """Steps go back to 0; the last window of the first training does not close over the second."""
     collecting = Collecting(RUN, WINDOW)
-    first = steps_of(6 * WINDOW)
+    first = steps_of(6 * WINDOW, step_s=0.02)
     later_ns = int((first[-1].start_ns + first[-1].duration_s * 1e9).max()) + 10**8
     second = steps_of(
-        6 * WINDOW, "compute:2@rank2:step0", session="again", start_ns=later_ns, seed=1
+        6 * WINDOW, "compute:2@rank2:step0", session="again", start_ns=later_ns, seed=1, step_s=0.02
     )
     collecting.observe(*first)
     shown = []

@@ -56,11 +56,14 @@ def plan_of(number: int) -> RunPlan:
         other = (faults[0].ranks[0] + 3) % ranks
         faults.append(replace(faults[0], ranks=(other,)))
     pauses = int(rng.choice([0, 0, 50]))
+    per_node = int(rng.choice([1, 2]))
+    if per_node == 2 and ranks >= 8 and len(faults) == 1 and rng.random() < 0.4:
+        faults = [replace(faults[0], ranks=(), host=faults[0].ranks[0] // 2)]
     return RunPlan(
         layout=Layout(dp=ranks),
         steps=STEPS,
         seed=number,
-        ranks_per_node=int(rng.choice([1, 2])),
+        ranks_per_node=per_node,
         noise=0.005,
         common_mode=0.005,
         rank_offset=0.002,

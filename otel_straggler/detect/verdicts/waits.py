@@ -260,7 +260,8 @@ class LateArrivals:
         self._steps += met.sum(axis=0)[groups.code]
         n_ranks = len(self._last)
         self._last += np.bincount(culprit[counts], minlength=n_ranks + 1)[:n_ranks]
-        block_s = np.bincount(culprit[counts], lost_s[counts], minlength=n_ranks + 1)[:n_ranks]
+        block_s: Floats = np.zeros(n_ranks)
+        block_s += np.bincount(culprit[counts], lost_s[counts], minlength=n_ranks + 1)[:n_ranks]
         self._lost_s += block_s
         self._recent.append((block_s, met.sum(axis=0)[groups.code]))
         while sum(int(n.max(initial=0)) for _, n in self._recent) > RECENT_STEPS:
