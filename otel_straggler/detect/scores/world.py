@@ -341,14 +341,11 @@ class WorldScorer:
         """The windows that are due. Of an attempt whose steps went back, once a later stream has
         one, all of those before it are: what is over never counts as the newest."""
         for attempt in self._attempts.values():
-            before: list[Stream] = []
-            for stream in attempt.streams:
+            for at, stream in enumerate(attempt.streams):
                 for rows, cause in stream.close_due(now_ns, replaced=stream is not newest):
-                    for each in before:
+                    for each in attempt.streams[:at]:
                         yield from ((old, each, "grace") for old in each.close_all())
-                    before = []
                     yield rows, stream, cause
-                before.append(stream)
 
     def _due_tables(self, now_ns: int, newest: Stream | None) -> Iterator[StepTable]:
         """The blocks that are due; once a stream has one, all of the streams before it are."""

@@ -45,8 +45,6 @@ MEMORY_BLOCKS = 4
 """Blocks (20 steps) between updates of the memory that outlives the world."""
 COMMON_MODE = 1.5
 """Steps that take all ranks this many times the usual do not count: undeclared pauses."""
-MUCH_OUTSIDE = 0.1
-"""So much of a step that no section covers can be what is slow."""
 USUAL_STEPS = 40
 """Steps whose median is the usual; nothing is left out before ten."""
 
@@ -132,27 +130,15 @@ class VerdictEngine:
                 self._newest_step_s,
                 self._world,
                 self._structure.balance,
-                self._resolvable(self._tracks),
+                self._tracks.resolvable(
+                    self._peers.min_effects(self._world), self._outside, self._settings.min_share
+                ),
                 self._log.latest(),
                 self._waiting,
                 self._basis,
             )
             self._newest_step_s = None
         return self._summary
-
-    def _resolvable(self, tracks: Tracks) -> float:
-        """The slowdown of the whole step from which on a slow rank would be named. What is slow
-        where no section covers it shows in lateness alone."""
-        assert tracks.newest_costs is not None
-        costs, minimum = tracks.newest_costs[0], self._peers.min_effects(self._world)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            part = median_of_rows(costs.columns_s[:, :1] / costs.step_s[:, None])[0]
-        if not np.isfinite(part):
-            return math.nan
-        excess = (tracks.ranks.resolvable(minimum) - 1.0) * float(part)
-        if self._outside > MUCH_OUTSIDE:
-            excess = max(excess, float(np.nan_to_num(tracks.ranks.resolvable(minimum, -1))) - 1.0)
-        return 1.0 + max(excess, self._settings.min_share)
 
     # --- one block -----------------------------------------------------------------------------
 

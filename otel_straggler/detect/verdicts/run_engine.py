@@ -89,7 +89,8 @@ class RunVerdictEngine:
         self._evidence = evidence_of(excess.timed)
         blamed = bool(self._log.open_subjects("rank") or self._log.open_subjects("host"))
         rises_of_run = of_run >= minimum
-        is_slower = bool(rises_of_run[_LOCAL]) and not hidden and self._costs(of_run, _LOCAL)
+        is_slower = bool(rises_of_run[_LOCAL]) and not hidden
+        is_slower = is_slower and self._costs(float(of_run[_LOCAL]), _LOCAL)
         is_all = is_slower and _is_of_all(of_ranks.rise[:, 0], float(of_run[_LOCAL]))
         some = None if hidden else only_some(of_ranks, float(of_run[_LOCAL]))
         cannot_report = bool(rises_of_run[_STEP]) and (hidden or unseen) and not blamed
@@ -138,7 +139,7 @@ class RunVerdictEngine:
         detail = in_text(*some, self._world.sources)
         draft = replace(self._draft("unknown", rise, _LOCAL), detail=detail)
         is_slower = rise >= MIN_RISES[_LOCAL] and bool(beyond[some[0]].any())
-        is_slower = is_slower and self._lost(rise, _LOCAL) >= self._min_share
+        is_slower = is_slower and self._costs(rise, _LOCAL)
         return self._record(draft, is_present=is_slower and not is_reported, is_over=is_reported)
 
     def _unknown(
@@ -153,16 +154,16 @@ class RunVerdictEngine:
     ) -> list[Verdict | None]:
         """Waiting that grew for everybody, also for the last to arrive, is the network's."""
         beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
-        at_run = free and bool(of_run[_WAIT] >= minimum[_WAIT]) and self._costs(of_run, _WAIT)
-        draft = self._draft("link", float(of_run[_WAIT]), _WAIT)
-        changes = [self._record(draft, is_present=at_run)]
+        rise = float(of_run[_WAIT])
+        at_run = free and rise >= minimum[_WAIT] and self._costs(rise, _WAIT)
+        changes = [self._record(self._draft("link", rise, _WAIT), is_present=bool(at_run))]
         if not free and not self._log.open_subjects("role"):
             return changes
         for group in range(len(beyond)):
-            result = free and bool(beyond[group] >= minimum[_WAIT])
-            result = result and self._lost(float(beyond[group]), _WAIT) >= self._min_share
-            draft = self._draft("link", float(beyond[group]), _WAIT, group=group)
-            changes.append(self._record(draft, is_present=result))
+            rise = float(beyond[group])
+            result = free and rise >= minimum[_WAIT] and self._costs(rise, _WAIT)
+            draft = self._draft("link", rise, _WAIT, group=group)
+            changes.append(self._record(draft, is_present=bool(result)))
         return changes
 
     def _record(
@@ -179,9 +180,9 @@ class RunVerdictEngine:
         rise = max(rise, 0.0) if math.isfinite(rise) else 0.0
         return (1.0 - math.exp(-rise)) * float(self._parts[quantity])
 
-    def _costs(self, rise: Floats, quantity: int) -> bool:
+    def _costs(self, rise: float, quantity: int) -> bool:
         """Whether it is enough for a verdict."""
-        return self._lost(float(rise[quantity]), quantity) >= self._min_share
+        return self._lost(rise, quantity) >= self._min_share
 
     def _draft(
         self,
@@ -192,7 +193,6 @@ class RunVerdictEngine:
         group: int | None = None,
         is_localised: bool = True,
     ) -> Verdict:
-        """Its numbers are those of the whole step."""
         source = self._world.sources[0]
         role = "" if group is None else describe_peers(self._world.peers.keys[group])  # type: ignore[arg-type]
         n_ranks = max(self._world.expected, self._world.n_ranks)
