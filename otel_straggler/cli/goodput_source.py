@@ -23,6 +23,7 @@ from otel_straggler.detect.verdicts.losses import attributed
 from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.goodput.account import StragglerLoss
 from otel_straggler.goodput.activities import ATTEMPT, STEP, Activities, Activity, joined
+from otel_straggler.goodput.clocks import on_one_clock
 from otel_straggler.goodput.job_events import JobEvent, activities_of_events, parse_event_lines
 from otel_straggler.goodput.launches import activities_of_launches, events_by_run
 from otel_straggler.goodput.observations import activities_of, is_activity
@@ -184,7 +185,9 @@ def _recorded_runs(content: _Content) -> Iterator[RunInput]:
             activities = activities_of_launches(its_own)
             yield RunInput(run_id=run_id, group="", activities=activities, launches=its_own)
         return
-    batch = recording.batch
+    batch, clocks = on_one_clock(recording.batch)
+    for text in clocks:
+        print_note(text)
     scored = batch.take(~is_activity(batch))
     scorer = _scored(replace(recording, batch=scored)) if len(scored) else None
     present = [batch.sources[code] for code in np.unique(batch.source).tolist()]

@@ -268,6 +268,7 @@ def report_what_is_left_out(
         (counts.duplicates, "spans were delivered twice and count once"),
         (counts.superseded, "rows left out: a newer process claims the same rank"),
         (counts.late, "rows came after their window was closed"),
+        (counts.unfinished, "rows left out: the last steps were begun and not finished"),
     )
     for count, what in reported:
         if count:

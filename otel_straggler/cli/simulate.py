@@ -71,6 +71,7 @@ _OF_GENERATED: Final = (
     ("--gpu-missing", float, "Share of the executions whose GPU times never come."),
     ("--microbatches", int, "Executions of forward and backward in a step."),
     ("--step-s", float, "Usual seconds of a step."),
+    ("--outside-s", float, "Usual seconds of a step that no section covers, besides these."),
     ("--stage-factor", float, "Work of the last pipeline stage / of the others."),
     ("--sequence-cv", float, "Spread of the work of microbatches, from lengths of sequences."),
     ("--expert-cv", float, "Spread of the load of experts; the hot one changes."),

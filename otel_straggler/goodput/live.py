@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -125,6 +125,7 @@ class LiveGoodput:
     _bins: dict[int, Counter[str]] = field(default_factory=dict)
     _stretches: list[_Stretch] = field(default_factory=list)
     _n_attempts: int = 0
+    _ahead_ns: int = 0
     launches: deque[LaunchEvent] = field(default_factory=lambda: deque(maxlen=MAX_LAUNCHES))
     has_news: bool = False
 
@@ -140,17 +141,27 @@ class LiveGoodput:
         if window.first_step is None or window.end_ns <= window.start_ns:
             return
         steps = max(window.n_steps, 1)
-        span = window.start_ns, window.end_ns
-        self._close_gap_before(window)
-        self._add(Activity(STEP, *span, 0, window.attempt, window.first_step, steps))
+        start_ns, end_ns = self._on_lowest_clock(window)
+        self._close_gap_before(window, start_ns)
+        row = Activity(STEP, start_ns, end_ns, 0, window.attempt, window.first_step, steps)
+        self._add(row)
         is_data = [each.kind == "data" and not each.parent for each in window.sections]
         if any(is_data):
             of_ranks_s = window.section_median_s[:, is_data] * window.section_count[:, is_data]
             data_ns = round(float(np.nansum(of_ranks_s) / len(of_ranks_s)) * 1e9)
-            end_ns = min(window.start_ns + data_ns, window.end_ns)
-            self._add(Activity("data", window.start_ns, end_ns, 0, window.attempt))
+            end_ns = min(start_ns + data_ns, end_ns)
+            self._add(Activity("data", start_ns, end_ns, 0, window.attempt))
 
-    def _close_gap_before(self, window: WindowScores) -> None:
+    def _on_lowest_clock(self, window: WindowScores) -> tuple[int, int]:
+        """Start and end of a window by the clock of the lowest rank, which is that of phases and
+        progress; where all ranks have one clock, of all ranks."""
+        low_ns, high_ns = window.lowest_ns
+        ahead_ns = window.end_ns - high_ns if high_ns > low_ns else 0
+        is_one_clock = ahead_ns <= max(high_ns - low_ns, _S)
+        self._ahead_ns = 0 if is_one_clock else ahead_ns
+        return (window.start_ns, window.end_ns) if is_one_clock else (low_ns, high_ns)
+
+    def _close_gap_before(self, window: WindowScores, start_ns: int) -> None:
         """The last step before a window lasts until it begins: what follows its last section is a
         part of it, as in the steps before. A longer gap is none."""
         at = next((n for n in reversed(range(len(self._rows))) if self._rows[n].what == STEP), None)
@@ -159,8 +170,8 @@ class LiveGoodput:
         last = self._rows[at]
         step_ns = (last.end_ns - last.start_ns) // max(last.steps - 1, 1)
         is_next = (last.attempt, last.step + last.steps) == (window.attempt, window.first_step)
-        if is_next and last.end_ns > self._from_ns and window.start_ns - last.end_ns <= step_ns:
-            self._rows[at] = last._replace(end_ns=max(last.end_ns, window.start_ns))
+        if is_next and last.end_ns > self._from_ns and start_ns - last.end_ns <= step_ns:
+            self._rows[at] = last._replace(end_ns=max(last.end_ns, start_ns))
 
     def observe_activity(self, source: Source, row: Activity) -> None:
         """A phase of a rank; counts if no lower rank is known in its attempt."""
@@ -216,6 +227,8 @@ class LiveGoodput:
             return None
         rows += self._newest_rows(rows, progress)
         activities = Activities.of(rows)
+        if self._ahead_ns:  # verdicts have the foremost clock
+            changes = [replace(each, at_ns=each.at_ns - self._ahead_ns) for each in changes]
         losses = straggler_losses(changes, activities, group)
         result = account(activities, stragglers=losses)
         if result is None:

@@ -34,6 +34,8 @@ from otel_straggler.semconv import (
 )
 
 _LOADS: Final = ("load", "restore")
+LONGEST_STEP: Final = 3.0
+"""A step that takes so many times the usual until the next one is followed by a pause."""
 _OF_KIND: Final = {"data": "data", "eval": "eval"}
 
 
@@ -155,6 +157,7 @@ def _derived_steps(batch: ObservationBatch, end_ns: Ints) -> Activities:
     last = np.full(n, np.iinfo(np.int64).min)
     np.minimum.at(first, index, batch.start_ns[derived])
     np.maximum.at(last, index, end_ns[derived])
+    last = _until_next(cells, first, last)
     rank, attempt = _identities(batch.sources)
     return Activities(
         names=(STEP,),
@@ -166,6 +169,24 @@ def _derived_steps(batch: ObservationBatch, end_ns: Ints) -> Activities:
         start_ns=first,
         end_ns=last,
     )
+
+
+def _until_next(cells: Ints, first_ns: Ints, last_ns: Ints) -> Ints:
+    """(n,) ends of steps: a step lasts until the next one begins, with what no section covers; but
+    after a pause, of which nothing is known, and at the end, where nothing follows.
+
+    Args:
+        cells: (2, n) source and number of each step, ascending.
+    """
+    is_next = (np.diff(cells[0]) == 0) & (np.diff(cells[1]) == 1)
+    lasted_ns = np.diff(first_ns)
+    is_next &= (lasted_ns > 0) & (first_ns[1:] > last_ns[:-1])
+    if not is_next.any():
+        return last_ns
+    is_next &= lasted_ns <= LONGEST_STEP * np.median(lasted_ns[is_next])
+    result: Ints = last_ns.copy()
+    result[:-1][is_next] = first_ns[1:][is_next]
+    return result
 
 
 # --- live ----------------------------------------------------------------------------------------

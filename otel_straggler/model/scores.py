@@ -38,7 +38,9 @@ class WindowScores:
 
     Attributes:
         first_step, last_step: smallest and largest step; None for a window by time.
-        start_ns, end_ns: first start and last end among its rows, sender's clock.
+        start_ns, end_ns: first start and last end among its rows, by the sender's clock; where
+            clocks differ, by the foremost.
+        lowest_ns: the same of the lowest rank, by its own clock.
         n_steps: distinct steps.
         sources: (R,) ranks with data, ordered by rank.
         sections: (S,) ordered by first appearance.
@@ -84,6 +86,7 @@ class WindowScores:
     largest_excess: Excess | None
     world_size: int
     missing_ranks: tuple[int, ...]
+    lowest_ns: tuple[int, int] = (0, 0)
     duplicates: int
     superseded: int
     closed_by: Literal["complete", "grace", "idle", "end"]

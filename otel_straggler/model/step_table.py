@@ -49,6 +49,8 @@ class StepTable:
             None: of all.
         is_timed: the "steps" are intervals of time.
         gpu: time on the GPU, or without waiting; None: nobody reports it.
+        step_s: (T, R) seconds of the whole step, with what no section covers, see
+            :class:`.StepEnds`; NaN where unknown. None: not known, sections are all there is.
     """
 
     steps: Ints
@@ -64,6 +66,7 @@ class StepTable:
     world_size: int = 0
     is_timed: bool = False
     gpu: GpuSeconds | None = None
+    step_s: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.steps)

@@ -35,6 +35,8 @@ class Verdict:
         loss_share: the same as a part of the step; of ranks and hosts. When evaluated, of the
             peers' usual step, above 1 where the excess is longer; of the newest verdicts of a
             :class:`RunVerdicts`, of the run's actual step, together at most the run's ``waste``.
+        adds_up: the subject keeps others waiting in steps of its own, so that the losses of several
+            such add up; else those of subjects that are slow at once are one loss.
         began: "became" if it was normal before, "born" if it was always slow, "unknown" without a
             past.
         n_peers: ranks it was compared with.
@@ -67,6 +69,7 @@ class Verdict:
     confidence: float = 0.0
     gpu_seconds_lost_per_hour: float = 0.0
     loss_share: float = float("nan")
+    adds_up: bool = False
     began: Beginning = "unknown"
     n_peers: int = 0
     own_s: float = float("nan")

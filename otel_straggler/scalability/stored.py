@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -48,11 +50,7 @@ def _usages(reader: HistoryReader, run_id: str) -> list[GpuUsage]:
 def _run(
     run: RunEntry, windows: list[WindowEntry], size: int, usages: list[GpuUsage]
 ) -> ScalingRun:
-    steps_s = [
-        (each.end_ns - each.start_ns) / 1e9 / (each.last_step - each.first_step + 1)
-        for each in windows
-        if each.first_step is not None and each.last_step is not None
-    ]
+    steps_s = [*_steps_s(windows)]
     gpus = sum(each.gpus for each in usages)
     utilization = sum(each.utilization * each.gpus for each in usages)
     return ScalingRun(
@@ -64,3 +62,15 @@ def _run(
         power_w=sum(each.power_w for each in usages) if usages else math.nan,
         energy_wh=sum(each.energy_wh for each in usages) if usages else math.nan,
     )
+
+
+def _steps_s(windows: Sequence[WindowEntry]) -> Iterator[float]:
+    """Mean seconds per step of each window: until the next one begins, if that follows at once."""
+    for each, after in itertools.zip_longest(windows, windows[1:]):
+        if each.first_step is None or each.last_step is None:
+            continue
+        end_ns = each.end_ns
+        is_next = after is not None and after.first_step == each.last_step + 1
+        if is_next and after.start_ns - end_ns <= end_ns - each.start_ns:
+            end_ns = max(end_ns, after.start_ns)
+        yield (end_ns - each.start_ns) / 1e9 / (each.last_step - each.first_step + 1)

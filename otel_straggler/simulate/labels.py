@@ -214,7 +214,7 @@ def _cause(fault: Fault) -> Cause:
 def _sizes(plan: RunPlan, fault: Fault) -> tuple[float, float]:
     """Slowdown in its sections, and of the local work of a whole step."""
     local = (DATA, *(s for s in COMPUTE if s in plan.sections))
-    step_s = sum(plan.usual_s(section) for section in local)
+    step_s = plan.outside_s + sum(plan.usual_s(section) for section in local)
     if fault.kind in ("data", "data_stall"):
         part = STALL_PART if fault.kind == "data_stall" else 1.0
         return 1.0 + fault.size / plan.usual_s(DATA), 1.0 + part * fault.size / step_s

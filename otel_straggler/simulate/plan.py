@@ -62,6 +62,8 @@ class RunPlan:
             reports that times no GPU.
         microbatches: executions of forward and backward in a step.
         step_s: usual seconds of a step without pipeline bubble.
+        outside_s: usual seconds of each step that no section covers, half of them before the
+            collective and half between steps.
         stage_factor: work of the last pipeline stage / of the others.
         sequence_cv: coefficient of variation of the work of microbatches, from sequence lengths.
         expert_cv: coefficient of variation of the load of experts; the hot one changes.
@@ -96,6 +98,7 @@ class RunPlan:
     microbatches: int = 8
     step_s: float = 2.0
     faults: tuple[Fault, ...] = ()
+    outside_s: float = 0.0
     stage_factor: float = 1.0
     sequence_cv: float = 0.0
     expert_cv: float = 0.0
@@ -163,6 +166,7 @@ _MIN = {
 }  # fmt: skip
 _RANGES = {
     "step_s": (1e-3, 1e4),
+    "outside_s": (0.0, 1e4),
     "stage_factor": (0.1, 10.0),
     "sequence_cv": (0.0, 2.0),
     "expert_cv": (0.0, 0.9),

@@ -124,7 +124,7 @@ def _meet(plan: RunPlan, work: Work, carry_s: Floats, passes: list[Section]) -> 
     optimizer = work.seconds[OPTIMIZER]
     if plan.timing == "synchronised":  # its collective, such as that of the gradient's norm
         optimizer = _slowest_of_group(layout, optimizer)
-    after = work.seconds[SYNC] + optimizer
+    after = work.seconds[SYNC] + optimizer + work.between_s
     for section in PAUSES:
         if section in work.seconds:
             after = after + np.nan_to_num(work.seconds[section])

@@ -177,7 +177,7 @@ def _active(
 STREAMS: Final = (
     "offset", "sections", "common", "spikes", "microbatches", "sequences", "experts", "gc",
     "phases", "warm_up", "missing", "clocks", "renumbering", "faults", "launches", "transfer",
-    "gpu_missing",
+    "gpu_missing", "outside",
 )  # fmt: skip
 
 

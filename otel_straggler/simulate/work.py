@@ -54,6 +54,7 @@ class Work:
             transfer.
         launch: (steps, ranks) host seconds of launches; empty unless they are asynchronous.
         late_s: (steps, ranks) unmeasured, before the collective.
+        between_s: (steps, ranks) unmeasured, after the step.
         parts: (steps, ranks, microbatches) share of each microbatch, sum 1; None with one
             microbatch.
         tokens: (steps, ranks, microbatches); None if not reported.
@@ -62,6 +63,7 @@ class Work:
     seconds: dict[Section, Floats]
     launch: dict[Section, Floats]
     late_s: Floats
+    between_s: Floats
     parts: Floats | None
     tokens: Floats | None
 
@@ -89,12 +91,21 @@ class Workers:
             seconds[section] *= warm_up
         self._make_unequal(seconds, first_made, steps)
         parts, tokens = self._microbatches(seconds, first_made, steps)
-        late_s = np.zeros((steps, self._plan.layout.ranks))
+        outside_s = self._outside_s(first_made, steps)
+        late_s = 0.5 * outside_s
         for fault in self._timeline.faults:
             self._apply(fault, attempt, made, seconds, late_s)
         self._add_pauses(attempt, made, seconds)
         launch = self._launches(warm_up, first_made, steps)
-        return Work(seconds, launch, late_s, parts, tokens)
+        return Work(seconds, launch, late_s, 0.5 * outside_s, parts, tokens)
+
+    def _outside_s(self, first: int, steps: int) -> Floats:
+        plan = self._plan
+        shape = (steps, plan.layout.ranks)
+        if not plan.outside_s:
+            return np.zeros(shape)
+        noise = np.exp(plan.sigma * self._draws.normals("outside", first, shape))
+        return np.asarray(plan.outside_s * noise)
 
     @property
     def _passes(self) -> tuple[Section, ...]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from otel_straggler.detect.verdicts.summary import RESIDUAL, exposed_ledger
+from otel_straggler.detect.verdicts.summary import OUTSIDE, exposed_ledger
 from otel_straggler.model.observation import Floats
 
 from .step_tables import step_table
@@ -98,7 +98,7 @@ def test_time_in_no_section_is_a_line_of_its_own() -> None:
     table = step_table(np.ones((4, 3, 2)), {"f": "compute", "b": "compute"}, wall_s=3.0)
     lines = exposed_ledger(table)
     assert [(line.section, line.exposed_s) for line in lines] == [
-        ("f", 1.0), ("b", 1.0), (RESIDUAL, pytest.approx(1.0)),
+        ("f", 1.0), ("b", 1.0), (OUTSIDE, pytest.approx(1.0)),
     ]  # fmt: skip
 
 

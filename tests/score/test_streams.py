@@ -198,7 +198,8 @@ def test_a_restart_within_an_attempt_starts_a_new_incarnation(scorer: Scorer) ->
     assert len(scorer.close_due(0)) == 2
     for rank in (0, 1):
         scorer.observe(rows(source(rank, "new"), range(2, 7)), S)
-    (window,) = scorer.close_due(S)
+    old, window = scorer.close_due(S)
+    assert (old.first_step, old.last_step) == (8, 8)  # what is over closes before what is new
     assert (window.first_step, window.last_step) == (2, 5)
     assert ranks_of(window) == [0, 1]
     assert scorer.counts.late == 0

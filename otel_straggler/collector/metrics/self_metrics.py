@@ -20,7 +20,7 @@ from otel_straggler.semconv import Metric
 
 _OUTCOME_OF = {ROW: "scored", STEP: "step", NO_RANK: "no_rank"}
 _SECTION_TIMES = ("scored", SPANS_WIN, BASELINE, REPEATED, EMPTY, OVER_LIMIT)
-_ROW_OUTCOMES = ("scored", "duplicate", "superseded", "late", UNSCORED)
+_ROW_OUTCOMES = ("scored", "duplicate", "superseded", "late", "unfinished", UNSCORED)
 
 
 def self_families(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from otel_straggler.collector.runs.liveness import WorldStatus
+from otel_straggler.collector.runs.rank_status import RankStatus
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.goodput.live import GoodputView, LiveGoodput, Progress
 from otel_straggler.model.verdict import Verdict
@@ -18,6 +19,8 @@ is less; longer with more runs than ``_AT_FULL_RATE``, so that all together take
 the scoring thread's time."""
 _AT_FULL_RATE: Final = 200
 _SOON_S: Final = 0.2
+_CLOCKS_DIFFER_S: Final = 3.0
+"""Smaller differences are transport delays."""
 _OFTEN: Final = 10.0
 
 
@@ -74,7 +77,11 @@ def _progress(status: WorldStatus | None, *, is_hung: bool, now_s: float) -> Pro
     if status is None or not status.ranks:
         return Progress()
     rank = status.ranks[min(status.ranks)]
-    ends_s = [each.finished_at_s for each in status.ranks.values() if each.finished_at_s]
+    ends_s = [
+        _by_clock_of(rank, each, each.finished_at_s)
+        for each in status.ranks.values()
+        if each.finished_at_s
+    ]
     is_over = status.finished_at_s is not None and bool(ends_s)
     return Progress(
         step=-1 if rank.step is None else rank.step,
@@ -82,6 +89,13 @@ def _progress(status: WorldStatus | None, *, is_hung: bool, now_s: float) -> Pro
         now_ns=_ns(now_s) if is_hung and not is_over else 0,
         ended_ns=_ns(max(ends_s)) if is_over else 0,
     )
+
+
+def _by_clock_of(rank: RankStatus, other: RankStatus, at_s: float) -> float:
+    """A time of another rank by this one's clock; as it is if the clocks differ by no more than
+    what arrives late."""
+    ahead_s = rank.delay_s - other.delay_s
+    return at_s - ahead_s if math.isfinite(ahead_s) and abs(ahead_s) >= _CLOCKS_DIFFER_S else at_s
 
 
 def _ns(at_s: float) -> int:

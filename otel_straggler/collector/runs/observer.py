@@ -224,6 +224,7 @@ class Observer:
                 "duplicate": counts.duplicates,
                 "superseded": counts.superseded,
                 "late": counts.late,
+                "unfinished": counts.unfinished,
                 UNSCORED: unscored,
             },
             windows=dict(counts.windows),

@@ -53,7 +53,7 @@ def run_json(view: WorldView) -> Json:
         "coverage": _coverage(view, world),
         "step": _newest_step(view),
         "step_s": number(world.step_s),
-        "slowest_step_s": _slowest_own_s(view.table),
+        "slowest_step_s": _slowest_own_s(view.table, world),
         "slowdown": number(world.slowdown),
         "waste": number(world.waste),
         "m_w": number(world.m_w),
@@ -105,12 +105,15 @@ def state_of(view: WorldView) -> str:
     return "training" if view.table is not None and view.silent_s is None else "unknown"
 
 
-def _slowest_own_s(table: RankTable | None) -> float | None:
+def _slowest_own_s(table: RankTable | None, world: WorldSummary) -> float | None:
+    """Own work in the newest window; a part of the step, also where newer steps are shorter."""
     if table is None:
         return None
     own = own_step_s(table.step_s, table.sections)
     own = own[np.isfinite(own)]
-    return number(float(own.max())) if len(own) and own.max() > 0 else None
+    if not len(own) or not own.max() > 0:
+        return None
+    return number(float(np.fmin(own.max(), np.fmax(world.step_s, world.slowest_step_s))))
 
 
 def _time_basis(view: WorldView) -> TimeBasis | None:
@@ -211,7 +214,7 @@ def scalars_of(view: WorldView) -> dict[str, float | int | None]:
             None if view.has_ended else run_cost_per_hour(view, world)
         ),
         "step_s": number(world.step_s),
-        "slowest_step_s": _slowest_own_s(view.table),
+        "slowest_step_s": _slowest_own_s(view.table, world),
         "ranks_called_slow": _called_slow(view),
         "ranks_reporting": None if view.table is None else view.reporting,
     }

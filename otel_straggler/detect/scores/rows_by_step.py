@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,9 @@ import numpy as np
 from otel_straggler.detect.scores.medians import MAX_PADDING, number_densely
 from otel_straggler.model.observation import NO_STEP, Codes, Ints, ObservationBatch
 from otel_straggler.model.rank import Source
+from otel_straggler.model.step_table import StepTable
 
+_NEVER = np.iinfo(np.int64).max
 WindowIndex = tuple[int, int]
 """Numbers of a step's window of scores and block of verdicts; -1 if closed."""
 
@@ -25,6 +27,14 @@ def newest_by_rank(sources: tuple[Source, ...], source: Codes, steps: Ints) -> d
         rank = sources[code].rank
         result[rank] = max(int(newest[code]), result.get(rank, NO_STEP))
     return result
+
+
+def lowest_steps(batch: ObservationBatch) -> Ints:
+    """Per source code: the lowest step of its rows; ``NO_STEP`` if they have none."""
+    has_step = batch.step != NO_STEP
+    lowest = np.full(len(batch.sources), _NEVER, np.int64)
+    np.minimum.at(lowest, batch.source[has_step], batch.step[has_step])
+    return np.where(lowest == _NEVER, NO_STEP, lowest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,3 +129,44 @@ def split_steps(
     ends = np.cumsum(np.bincount(block)).tolist()
     for begin, end in itertools.pairwise([0, *ends]):
         yield rows.take(order[begin:end])
+
+
+MAX_BEGUN = 2
+"""Steps that may be begun at once: ranks that wait for each other are at most one apart."""
+_ENOUGH_STEPS = 3
+_MOST = 0.5
+
+
+class UsualSections:
+    """The sections that steps of a stream have, and on how many ranks: what shows that a step was
+    begun and not worked in, as by the fetch that ends a loader, or not finished."""
+
+    def __init__(self) -> None:
+        self._n_ranks: dict[str, float] = {}
+
+    def state(self) -> dict[str, float]:
+        return self._n_ranks
+
+    def restore(self, state: Mapping[str, float]) -> None:
+        self._n_ranks = dict(state)
+
+    def learn(self, table: StepTable) -> None:
+        """The next steps; too few teach nothing."""
+        if len(table) >= _ENOUGH_STEPS:
+            n_ranks = np.median(np.isfinite(table.seconds).sum(axis=1), axis=0).tolist()
+            names = (section.name for section in table.sections)
+            self._n_ranks = {name: n for name, n in zip(names, n_ranks, strict=True) if n > 0.0}
+
+    def n_begun(self, table: StepTable) -> int:
+        """How many of its newest steps were only begun, at most ``MAX_BEGUN``: half of the ranks
+        that usually run it lack some section."""
+        column = {section.name: at for at, section in enumerate(table.sections)}
+        n_ranks = np.isfinite(table.seconds).sum(axis=1)
+        for newest in range(min(MAX_BEGUN, len(table))):
+            step = n_ranks[len(table) - 1 - newest]
+            if all(
+                name in column and step[column[name]] >= _MOST * usual
+                for name, usual in self._n_ranks.items()
+            ):
+                return newest
+        return min(MAX_BEGUN, len(table))

@@ -86,7 +86,8 @@ KERNEL_OUTCOMES = (KEPT, REPEATED, OVER_LIMIT)
 class ScorerCounts:
     """What happened to rows since the start.
 
-    ``scored + duplicates + superseded + late`` plus the rows of open windows = ``observed``.
+    ``scored + duplicates + superseded + late + unfinished`` plus the rows of open windows =
+    ``observed``. ``unfinished`` are of a last window whose steps were only begun.
     ``windows`` counts closed windows by what closed them, ``kernel_times`` points of kernel
     histograms by ``KERNEL_OUTCOMES``.
     """
@@ -96,6 +97,7 @@ class ScorerCounts:
     duplicates: int = 0
     superseded: int = 0
     late: int = 0
+    unfinished: int = 0
     names_folded: int = 0
     windows: dict[str, int] = field(default_factory=dict)
     kernel_times: Counter[str] = field(

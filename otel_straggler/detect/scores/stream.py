@@ -11,8 +11,11 @@ import numpy as np
 
 from otel_straggler.detect.scores.rank_progress import Ends, RankProgress
 from otel_straggler.detect.scores.rows_by_step import (
+    MAX_BEGUN,
     Split,
+    UsualSections,
     WindowIndex,
+    lowest_steps,
     newest_by_rank,
     split_incarnations,
     split_steps,
@@ -27,7 +30,6 @@ from otel_straggler.model.observation import (
     NO_STEP,
     Bools,
     Codes,
-    Ints,
     ObservationBatch,
     joined_columns,
 )
@@ -39,8 +41,6 @@ _BYTES_PER_SESSION = 1_000
 _BYTES_PER_STREAM = 10_000
 _BYTES_PER_CELL = 1_300
 """Of a rank and section in the state of verdicts: 0.32 GiB for 16,384 ranks and 16 sections."""
-
-_NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,11 @@ class _Rows:
 
 class Stream:
     """Keeps rows by window and closes those that are due: windows of scores, and the shorter blocks
-    of verdicts. Both hold the same arrays."""
+    of verdicts. Both hold the same arrays.
+
+    Attributes:
+        unfinished: rows of closed windows in which no step was worked in.
+    """
 
     def __init__(
         self,
@@ -80,6 +84,8 @@ class Stream:
         self._idle_ns = int(settings.idle_s * 1e9)
         self._ranks = RankProgress(self._by_step, self._idle_ns, early_ends)
         self._max_names = settings.max_section_names
+        self._usual = UsualSections()
+        self.unfinished = 0
         self._longest_pause_ns = 0
         self.world_size = 0
         self.last_row_at_ns = now_ns
@@ -124,13 +130,15 @@ class Stream:
         attempt or incarnation of this run is sending."""
         for track in self._tracks:
             for window, cause in self._closed_of(track, now_ns, replaced=replaced):
-                yield self._rows_of([window]), cause
+                if self._is_worked_in(window, track):
+                    yield self._rows_of([window]), cause
 
     def close_all(self) -> Iterator[ObservationBatch]:
         """Close every open window, oldest first."""
         for track in self._tracks:
             for window in track.close_all():
-                yield self._rows_of([window])
+                if self._is_worked_in(window, track):
+                    yield self._rows_of([window])
 
     def close_due_tables(self, now_ns: int, *, replaced: bool) -> Iterator[StepTable]:
         """Close the blocks that are due: their tables, for verdicts."""
@@ -158,6 +166,7 @@ class Stream:
         return {
             "names": self._names.state(),
             "ranks": self._ranks.state(),
+            "usual": self._usual.state(),
             "tracks": [track.state() for track in (*self._tracks, *self._block_tracks)],
             "world_size": self.world_size,
             "longest_pause_ns": self._longest_pause_ns,
@@ -167,6 +176,7 @@ class Stream:
         """Go on from :meth:`state`, before the first row."""
         self._names.restore(state["names"])
         self._ranks.restore(state["ranks"], now_ns)
+        self._usual.restore(state.get("usual", {}))
         tracks = (*self._tracks, *self._block_tracks)
         for track, saved in zip(tracks, state["tracks"], strict=True):
             track.restore(saved, now_ns)
@@ -210,7 +220,7 @@ class Stream:
         sizes = (source.world_size for source in reversed(batch.sources))
         self.world_size = next(filter(None, sizes), self.world_size)
         if codes is None:
-            first_steps = _lowest_steps(batch).tolist()
+            first_steps = lowest_steps(batch).tolist()
             for source, first_step in zip(batch.sources, first_steps, strict=True):
                 is_new = (source.rank, *source.session) not in self._names.source_code
                 self._ranks.register(source, first_step, is_new_session=is_new)
@@ -298,9 +308,30 @@ class Stream:
         return "idle" if now_ns - window.last_row_at_ns >= max(idle_ns, grace_ns) else None
 
     def _tables(self, rows: ObservationBatch, track: WindowTrack) -> Iterator[StepTable]:
+        """Of the last block, without steps at its end that were begun and not finished."""
         table = build_step_table(rows, world_size=self.world_size, interval_ns=track.interval_ns)
+        if table is None:
+            return
+        self._usual.learn(table)
+        if not track.interval_ns and not track.open and (n_begun := self._usual.n_begun(table)):
+            if n_begun == len(table):
+                return
+            rows = rows.take(rows.step < table.steps[-n_begun])
+            table = build_step_table(rows, world_size=self.world_size)
         if table is not None:
             yield table
+
+    def _is_worked_in(self, window: OpenWindow, track: WindowTrack) -> bool:
+        """Whether a closed window has a step that was not only begun; the rows of one that has none
+        are counted."""
+        if track.interval_ns or track.open or not 0 < len(window.steps) <= MAX_BEGUN:
+            return True
+        rows = self._rows_of([window])
+        table = build_step_table(rows, world_size=self.world_size)
+        if table is None or self._usual.n_begun(table) < len(table):
+            return True
+        self.unfinished += len(rows)
+        return False
 
     def _rows_of(self, windows: Sequence[OpenWindow]) -> ObservationBatch:
         """Rows of windows, with only the sections that they hold."""
@@ -324,14 +355,6 @@ class Stream:
             else np.broadcast_to(np.int32(NO_KERNEL), len(section)),
             **joined_columns(parts),
         )
-
-
-def _lowest_steps(batch: ObservationBatch) -> Ints:
-    """Per source code: the lowest step of its rows; ``NO_STEP`` if they have none."""
-    has_step = batch.step != NO_STEP
-    lowest = np.full(len(batch.sources), _NEVER, np.int64)
-    np.minimum.at(lowest, batch.source[has_step], batch.step[has_step])
-    return np.where(lowest == _NEVER, NO_STEP, lowest)
 
 
 def _record_senders(

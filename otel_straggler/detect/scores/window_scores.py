@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -44,6 +45,8 @@ from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import KindOfScore, WindowScores
 
+MIN_APART_NS = 10**9
+"""By less than this and a window's length ranks of one clock are apart."""
 _LATEST_NS = np.iinfo(np.int64).max
 ClosedBy = Literal["complete", "grace", "idle", "end"]
 MAX_NAMED_MISSING = 1000
@@ -115,7 +118,8 @@ def score_window(
         attempt=first.attempt,
         first_step=int(steps[0]) if len(steps) else None,
         last_step=int(steps[-1]) if len(steps) else None,
-        start_ns=int(kept.start_ns.min()),
+        start_ns=table.start_ns(end_ns),
+        lowest_ns=(int(table.spans_ns[0][0]), int(table.spans_ns[1][0])),
         end_ns=end_ns,
         n_steps=len(steps),
         sources=sources,
@@ -252,10 +256,20 @@ class _Table:
         """Kernels of the rows; if there are none, those counted by their senders."""
         if self.is_kernel.any() or counted is None:
             return RowKernels(self.rows, self.line_of_source, self.n_ranks)
-        result = counted(self.sources, *self._spans_ns(), len(self.steps))
+        result = counted(self.sources, *self.spans_ns, len(self.steps))
         return HistogramKernels(result, self.section_names, self.n_ranks)
 
-    def _spans_ns(self) -> tuple[Ints, Ints]:
+    def start_ns(self, end_ns: int) -> int:
+        """The first start, by the clock that has the last end; of clocks that differ by more than
+        ranks can be apart, the start is that of the median rank."""
+        first_ns, last_ns = self.spans_ns
+        lasted_ns = int(np.sort(last_ns - first_ns)[(self.n_ranks - 1) // 2])
+        earliest_ns = int(first_ns.min())
+        is_one_clock = end_ns - earliest_ns <= 2 * lasted_ns + MIN_APART_NS
+        return earliest_ns if is_one_clock else end_ns - lasted_ns
+
+    @cached_property
+    def spans_ns(self) -> tuple[Ints, Ints]:
         """(ranks,) first start and last end on the rank's own clock."""
         rows = self.rows
         first, last = np.full(self.n_ranks, _LATEST_NS), np.zeros(self.n_ranks, np.int64)

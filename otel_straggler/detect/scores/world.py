@@ -139,11 +139,7 @@ class WorldScorer:
         if not self._attempts and self._idle_since_ns is None:
             self._idle_since_ns = now_ns
         newest = self._attempts[max(self._attempts)].streams[-1] if self._attempts else None
-        windows = self._scored(
-            (rows, stream, cause)
-            for stream in self._all_streams()
-            for rows, cause in stream.close_due(now_ns, replaced=stream is not newest)
-        )
+        windows = self._scored(self._due_windows(now_ns, newest))
         self._evaluate(self._due_tables(now_ns, newest))
         self._retire_attempts(now_ns)
         return windows
@@ -316,6 +312,9 @@ class WorldScorer:
             return True
 
         self.attempt("rows", score_all)
+        for stream in self._all_streams():
+            self._shared.counts.unfinished += stream.unfinished
+            stream.unfinished = 0
         return windows
 
     def _score(self, rows: ObservationBatch, stream: Stream, cause: ClosedBy) -> WindowScores:
@@ -336,19 +335,29 @@ class WorldScorer:
         counts.windows[cause] = counts.windows.get(cause, 0) + 1
         return scores
 
+    def _due_windows(
+        self, now_ns: int, newest: Stream | None
+    ) -> Iterator[tuple[ObservationBatch, Stream, ClosedBy]]:
+        """The windows that are due. Of an attempt whose steps went back, once a later stream has
+        one, all of those before it are: what is over never counts as the newest."""
+        for attempt in self._attempts.values():
+            for at, stream in enumerate(attempt.streams):
+                for rows, cause in stream.close_due(now_ns, replaced=stream is not newest):
+                    for each in attempt.streams[:at]:
+                        yield from ((old, each, "grace") for old in each.close_all())
+                    yield rows, stream, cause
+
     def _due_tables(self, now_ns: int, newest: Stream | None) -> Iterator[StepTable]:
-        """The blocks that are due; once an attempt has one, all of the attempts before it are."""
+        """The blocks that are due; once a stream has one, all of the streams before it are."""
         streams = self._by_attempt()
         due = [
             list(stream.close_due_tables(now_ns, replaced=stream is not newest))
             for _, stream in streams
         ]
-        newest_due = max(
-            (n for (n, _), tables in zip(streams, due, strict=True) if tables), default=-1
-        )
-        for (attempt, stream), tables in zip(streams, due, strict=True):
+        newest_due = max((at for at, tables in enumerate(due) if tables), default=-1)
+        for at, ((_, stream), tables) in enumerate(zip(streams, due, strict=True)):
             yield from tables
-            if attempt < newest_due:
+            if at < newest_due:
                 yield from stream.close_all_tables()
 
     def _evaluate(self, tables: Iterable[StepTable]) -> None:

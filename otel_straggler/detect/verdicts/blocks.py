@@ -134,6 +134,7 @@ def _typical_s(table: StepTable) -> float:
 
 
 _BY_STEP = ("steps", "seconds", "runs", "tokens", "start_ns", "end_ns")
+_IF_KNOWN = ("section_end_ns", "step_s")
 
 
 def joined(tables: Sequence[StepTable]) -> StepTable:
@@ -144,12 +145,10 @@ def joined(tables: Sequence[StepTable]) -> StepTable:
         name: np.concatenate([getattr(table, name) for table in tables]) for name in _BY_STEP
     }
     run_cv = median_of_rows(np.array([table.run_cv for table in tables]))
-    ends_ns = [table.section_end_ns for table in tables]
-    known = [one for one in ends_ns if one is not None]
-    section_end_ns = np.concatenate(known) if len(known) == len(tables) else None
-    return replace(
-        tables[-1], run_cv=run_cv, section_end_ns=section_end_ns, gpu=_gpu(tables), **columns
-    )
+    for name in _IF_KNOWN:
+        known = [part for table in tables if (part := getattr(table, name)) is not None]
+        columns[name] = np.concatenate(known) if len(known) == len(tables) else None
+    return replace(tables[-1], run_cv=run_cv, gpu=_gpu(tables), **columns)
 
 
 def pieces(table: StepTable, max_steps: int) -> list[StepTable]:
@@ -164,9 +163,11 @@ def pieces(table: StepTable, max_steps: int) -> list[StepTable]:
 
 def _steps_of(table: StepTable, rows: slice) -> StepTable:
     columns: dict[str, Any] = {name: getattr(table, name)[rows] for name in _BY_STEP}
-    ends_ns = None if table.section_end_ns is None else table.section_end_ns[rows]
+    for name in _IF_KNOWN:
+        part = getattr(table, name)
+        columns[name] = None if part is None else part[rows]
     gpu = None if table.gpu is None else table.gpu.of_rows(rows)
-    return replace(table, section_end_ns=ends_ns, gpu=gpu, **columns)
+    return replace(table, gpu=gpu, **columns)
 
 
 def _gpu(tables: Sequence[StepTable]) -> GpuSeconds | None:

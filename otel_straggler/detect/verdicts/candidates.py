@@ -296,7 +296,8 @@ def spiking(
 def late(row: int, lateness: Lateness, costs: StepCost, z: float) -> Candidate:
     """The candidate of a rank that is last now and then, for no measured reason."""
     step_s = float(costs.step_s[row])
-    lost_s = lateness.share * lateness.each_s
+    known = math.isfinite(lateness.now_s)
+    lost_s = lateness.now_s if known else lateness.share * lateness.each_s
     return Candidate(
         row=row,
         column=costs.columns_s.shape[1] - 1,

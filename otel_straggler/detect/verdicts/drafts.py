@@ -84,6 +84,7 @@ class Drafts:
             began=one.began,
             gpu_seconds_lost_per_hour=gpu_seconds_per_hour(one.lost_s, step_s, n_ranks),
             loss_share=share,
+            adds_up=one.is_late and one.since < 0,
             n_peers=n_peers,
             own_s=one.own_s,
             peers_s=one.peers_s,

@@ -11,6 +11,7 @@ import numpy as np
 
 from otel_straggler.detect.scores.medians import median_of, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
+from otel_straggler.detect.scores.step_tables import StepEnds
 from otel_straggler.detect.verdicts.blocks import TimedBlocks, WarmUp, pieces
 from otel_straggler.detect.verdicts.clocks import (
     ClockedBlock,
@@ -23,6 +24,7 @@ from otel_straggler.detect.verdicts.excess import (
     late_seconds,
     local_sections,
     medians_by_step,
+    part_outside,
 )
 from otel_straggler.detect.verdicts.hidden import HiddenWork
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
@@ -58,9 +60,10 @@ class VerdictEngine:
         self._settings = settings or VerdictSettings()
         self._log = VerdictLog(self._settings.max_changes)
         self._peers = PeerVerdictEngine(self._settings, self._log)
-        self._run = RunVerdictEngine(self._log)
+        self._run = RunVerdictEngine(self._log, self._settings.min_share)
         self._structure = Structure(self._log)
         self._uneven = UnevenWork(self._log)
+        self._ends = StepEnds()
         self._intervals = TimedBlocks()
         self._warm_up = WarmUp(self._settings)
         self._memory = Memory()
@@ -70,6 +73,7 @@ class VerdictEngine:
         self.evaluated = 0
         self._newest_step_s: Floats | None = None  # of a block that is not summed up yet
         self._ended_step_s: Floats | None = None  # of the newest steps of this world
+        self._outside = 0.0  # part of a step that no section covers
         self._begin_world()
 
     def _begin_world(self) -> None:
@@ -87,7 +91,7 @@ class VerdictEngine:
     def observe(self, table: StepTable) -> tuple[Verdict, ...]:
         """Evaluate the next steps; returns changes of state."""
         changes: list[Verdict] = []
-        for block in self._intervals.add(table):
+        for block in self._intervals.add(self._ends.timed(table)):
             for piece in pieces(block, self._settings.block_steps):
                 for ready in self._warm_up.admit(piece):
                     changes += self._evaluate_block(ready)
@@ -126,7 +130,9 @@ class VerdictEngine:
                 self._newest_step_s,
                 self._world,
                 self._structure.balance,
-                self._tracks.ranks.resolvable(self._peers.min_effects(self._world)),
+                self._tracks.resolvable(
+                    self._peers.min_effects(self._world), self._outside, self._settings.min_share
+                ),
                 self._log.latest(),
                 self._waiting,
                 self._basis,
@@ -162,8 +168,11 @@ class VerdictEngine:
             self._tracks.numbers.add(block.steps)
         changes += self._evaluate(block, excess, counts)
         self._learn(block)
-        self._builder.add(excess.step_s, self._world, self._structure.balance, self._log.costs())
+        self._builder.add(
+            excess.step_s, block.steps, self._world, self._structure.balance, self._log.costly()
+        )
         self._newest_step_s = self._with_steps_before(excess.step_s)
+        self._outside = part_outside(excess)
         self._basis = evidence_of(excess.timed)
         return changes
 
@@ -227,7 +236,16 @@ class VerdictEngine:
         shared = self._shared.shared(late_s, world, carried_from)
         min_peers = self._settings.min_peers
         return excesses(
-            seconds, measured_s, peers_s, late_s, world, self._waiting, shared, min_peers, timed
+            seconds,
+            measured_s,
+            peers_s,
+            late_s,
+            world,
+            self._waiting,
+            shared,
+            min_peers,
+            timed,
+            block.step_s,
         )
 
     def _late_by_host(self, block: StepTable) -> tuple[Floats, Floats]:

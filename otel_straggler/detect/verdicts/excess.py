@@ -12,7 +12,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.scores.medians import SMALL, Groups, median_of, nan_median
+from otel_straggler.detect.scores.medians import (
+    SMALL,
+    Groups,
+    median_of,
+    median_of_rows,
+    nan_median,
+)
 from otel_straggler.detect.verdicts.clocks import ClockedBlock
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, centred
 from otel_straggler.detect.verdicts.waits import WaitDetector, lateness
@@ -33,7 +39,8 @@ class Excesses:
         local_s: (T, R) local work; NaN if the rank lacks a section that most peers have in this
             step, and in steps that are apart.
         waited_s: (T, R) in waiting sections; NaN likewise, and if there are none.
-        step_s: (T, R) both, and checkpoint and eval sections.
+        step_s: (T, R) the whole step, with what no section covers; where that is unknown, all
+            sections.
         peers_local_s, peers_step_s: (T, G) medians of the peers.
         min_wait_s: (T, G) the shortest wait of a group.
         peers_s: (T, G, S) median of the peers; late_s: (T, R, S) seconds over it.
@@ -80,6 +87,7 @@ def excesses(
     shared: Bools,
     min_peers: int,
     timed: ClockedBlock | None = None,
+    whole_s: Floats | None = None,
 ) -> Excesses:
     """Compare one block.
 
@@ -90,6 +98,7 @@ def excesses(
         shared: (S,) sections that inner groups go through together.
         min_peers: in smaller groups nobody is compared.
         timed: where some go by the GPU's clock.
+        whole_s: (T, R) seconds of the steps, NaN if unknown; None: sections are all there is.
     """
     waits = np.array([waiting.waits(s) for s in world.sections], bool)
     local = local_sections(world, waiting) if timed is None else np.any(timed.local, axis=0)
@@ -107,6 +116,8 @@ def excesses(
         waiting_s = np.where(whole, timed.waited_s, np.nan)
         waited_s = np.where(timed.tells_waiting, waiting_s, waited_s)
     step_s = _sum(measured_s if timed is None else timed.host_s, present)
+    if whole_s is not None:
+        step_s = np.where(np.isfinite(whole_s) & present, whole_s, step_s)
     # Who has more work comes late for it: that is no lateness of the rank.
     more_s = 0.0 if measured_s is seconds else np.nansum((measured_s - seconds)[..., local], axis=2)
     peers_step_s = world.peers.medians(step_s)
@@ -149,6 +160,15 @@ def _size_of(present: Bools, timed: ClockedBlock | None, world: World) -> Ints |
         return present.size
     left_out = timed.other.sum(axis=0)[world.peers.code].sum(axis=0)
     return np.asarray(np.maximum(present.size - left_out, 1))
+
+
+def part_outside(excess: Excesses) -> float:
+    """Part of the usual step, 0 to 1, that is neither own work nor known waiting; 0 if unknown."""
+    covered_s = excess.local_s + np.nan_to_num(excess.waited_s)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        parts = 1.0 - covered_s / excess.step_s
+    part = float(median_of_rows(parts.reshape(-1, 1))[0])
+    return max(part, 0.0) if np.isfinite(part) else 0.0
 
 
 def host_excesses(ranks: Floats, world: World) -> Floats:

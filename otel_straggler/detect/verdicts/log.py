@@ -35,7 +35,7 @@ class VerdictLog:
         self._subjects: dict[str, SubjectState] = {}
         self._changes: list[Verdict] = []
         self._newest: dict[str, int] = {}
-        self._costs: dict[str, float] = {}
+        self._costs: dict[str, Verdict] = {}
         self._max = max_changes
         self._notifications = NotificationLog(max_changes)
         self._late_notifications: deque[Verdict] = deque(maxlen=max_changes)
@@ -59,8 +59,8 @@ class VerdictLog:
         """The newest verdict of every subject."""
         return [self._changes[at] for at in self._newest.values()]
 
-    def costs(self) -> list[float]:
-        """GPU seconds per hour of each slow subject that its newest evaluation found slow."""
+    def costly(self) -> list[Verdict]:
+        """The verdict on each slow subject that its newest evaluation found slow."""
         return list(self._costs.values())
 
     @property
@@ -107,6 +107,8 @@ class VerdictLog:
             subject.since_step = draft.since_step
             subject.confirmed_step = None
             subject.floor = floor
+        elif flagged and subject.since_step is None:
+            subject.since_step = draft.since_step
         changed = subject.observe(
             flagged=flagged,
             sure=sure,
@@ -122,7 +124,7 @@ class VerdictLog:
         verdict = self._finished(draft, subject, flagged=flagged)
         self._costs.pop(draft.subject_id, None)
         if flagged and verdict.state in CALLED_SLOW:
-            self._costs[draft.subject_id] = verdict.gpu_seconds_lost_per_hour
+            self._costs[draft.subject_id] = verdict
         if changed:
             verdict = replace(verdict, at_step=now.step, at_ns=now.at_ns)
             text = sentence(verdict, is_still_slow=self._is_still_slow(verdict))

@@ -4,7 +4,8 @@ With A the actual step (of the slowest rank: the others wait for it, whether or 
 contain that), the loss of
 
 - a verdict is the seconds per step that others wait for its subject / A;
-- a run is what equal work would save, or what the costliest slow subject costs if that is more;
+- a run is what equal work would save, or what the costliest slow subject costs if that is more,
+  or all those together that are slow in steps of their own;
   its slowdown is 1 / (1 - loss): actual step / step without the loss;
 - ranks per hour is loss x ranks x 3600 seconds.
 
@@ -45,11 +46,28 @@ def loss_of(verdict: Verdict, world: WorldSummary) -> float:
     return min(1.0, lost_s / max(world.slowest_step_s, min_step_s))
 
 
+def together(verdicts: Iterable[Verdict], losses: Iterable[float]) -> float:
+    """What several subjects cost at once, 0 to 1: the costliest, or the sum of those that add
+    up."""
+    most, added = 0.0, 0.0
+    for verdict, loss in zip(verdicts, losses, strict=True):
+        most, added = max(most, loss), added + loss * verdict.adds_up
+    return min(1.0, max(most, added))
+
+
+def is_in_balance(verdict: Verdict, n_stages: int) -> bool:
+    """Whether the balance of work of a pipeline has this loss, with the waiting that the schedule
+    needs anyway, and which one rank's excess over its peers does not show."""
+    return n_stages > 1 and verdict.cause == "slow_gpu"
+
+
 def with_costliest(world: WorldSummary, current: Iterable[Verdict]) -> WorldSummary:
     """A summary by its balance of work, with the loss of the costliest slow subject if that is
     more: the balance excludes data loading and work that hides in waiting."""
-    called = (verdict for verdict in current if verdict.state in CALLED_SLOW)
-    loss = max((loss_of(verdict, world) for verdict in called), default=0.0)
+    n_stages = len({stage for stage, _, _ in world.heat})
+    known_by = n_stages if math.isfinite(world.waste) else 0
+    called = [v for v in current if v.state in CALLED_SLOW and not is_in_balance(v, known_by)]
+    loss = together(called, [loss_of(verdict, world) for verdict in called])
     known = world.waste if math.isfinite(world.waste) else 0.0
     if not loss > known:
         return world

@@ -24,6 +24,8 @@ from otel_straggler.model.observation import Bools, Floats, Ints
 LOCAL, LATE = "(local work)", "(lateness)"
 MAX_SUBJECTS = 300_000
 """Ranks and hosts, over all attempts."""
+MUCH_OUTSIDE = 0.1
+"""So much of a step that no section covers can be what is slow."""
 RUN_QUANTITIES = ("local", "wait", "step")
 
 
@@ -219,6 +221,26 @@ class Tracks:
             if self.late_s is not None:  # a block of which no step counts teaches nothing more
                 more = sections - self.late_s.shape[1]
                 self.late_s = np.pad(self.late_s, ((0, 0), (0, more)))
+
+    def resolvable(self, min_effect: Floats, outside: float, min_share: float) -> float:
+        """The slowdown of the whole step from which on a slow rank would be named; NaN if unknown.
+        What is slow where no section covers it shows in lateness alone.
+
+        Args:
+            min_effect: (R,) log excess that a rank needs.
+            outside: part of the step that no section covers.
+            min_share: part of the step that a verdict needs.
+        """
+        assert self.newest_costs is not None
+        costs, _ = self.newest_costs
+        with np.errstate(invalid="ignore", divide="ignore"):
+            part = float(median_of_rows(costs.columns_s[:, :1] / costs.step_s[:, None])[0])
+        if not np.isfinite(part):
+            return float("nan")
+        excess = (self.ranks.resolvable(min_effect) - 1.0) * part
+        if outside > MUCH_OUTSIDE:
+            excess = max(excess, float(np.nan_to_num(self.ranks.resolvable(min_effect, -1))) - 1.0)
+        return 1.0 + max(excess, min_share)
 
     def _learn_late(self, late_s: Floats) -> None:
         if len(late_s):

@@ -114,7 +114,7 @@ class PeerVerdictEngine:
         stalling = self._spiking(tracks, ranks, taken)
         changes += [self._record_rank(one, ranks, {}, taken) for one in stalling]
         changes += [
-            self._record_rank(one, ranks, {}, taken)
+            self._record_rank(one, ranks, slow_hosts, taken)
             for row, one in comes_late.items()
             if world.rank_subjects[row] not in taken
         ]
@@ -178,6 +178,8 @@ class PeerVerdictEngine:
         node = str(self._world.hosts.keys[one.row])
         members = _members(self._world.hosts, one.row)
         draft = self._drafts.draft(one, self._world.host_subjects[one.row], members)
+        if one.is_late:  # whole steps, which hold the waiting for it
+            draft = replace(draft, own_s=math.nan, peers_s=math.nan)
         is_sure_host = one.row != self._world.doubtful_host
         draft = replace(
             draft,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from otel_straggler.detect.scores.medians import nan_median
+from otel_straggler.detect.scores.medians import median_of, nan_median
 from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
@@ -27,6 +27,7 @@ class WhatIf:
     Attributes:
         slowdown: time of the steps / time if every worker took the mean (S).
         waste: 1 - 1 / slowdown, part of the GPU time.
+        lost_s: seconds per step that are lost.
         m_w: part of the loss that goes if the worst 3 % of the workers take the mean; noise where
             ``slowdown`` is hardly above 1.
         m_s: the same for the last pipeline stage; above 1 or below 0 as the mean of the run is
@@ -38,13 +39,14 @@ class WhatIf:
 
     slowdown: float = math.nan
     waste: float = math.nan
+    lost_s: float = math.nan
     m_w: float = math.nan
     m_s: float = math.nan
     of_worker: Floats
     stages: Floats
 
 
-def what_if(seconds: Floats, microbatches: int) -> WhatIf:
+def what_if(seconds: Floats, microbatches: int, step_s: Floats | None = None) -> WhatIf:
     """Compare a run with itself if all workers were equal.
 
     With a = seconds / microbatches (M), a step of the schedule 1F1B takes
@@ -59,6 +61,8 @@ def what_if(seconds: Floats, microbatches: int) -> WhatIf:
     Args:
         seconds: (T, D, P) compute time, without waiting; NaN if unknown.
         microbatches: M, at least 1.
+        step_s: (T,) seconds that the steps took with all that is in none of these times, which
+            stays as it is: the loss is a part of that. NaN if unknown; None: there is nothing else.
 
     Returns: all NaN if no step has times of half the workers, or all are 0.
 
@@ -72,17 +76,24 @@ def what_if(seconds: Floats, microbatches: int) -> WhatIf:
     if not total_ideal > 0.0:
         unknown = np.full(a.shape[1:], np.nan)
         return WhatIf(of_worker=unknown, stages=np.full(a.shape[2], np.nan))
-    return _result(a, ideal, total_ideal, microbatches)
+    known_s = np.zeros(0) if step_s is None else step_s[np.isfinite(step_s)]
+    whole = median_of(known_s) * len(a) if len(known_s) else 0.0
+    return _result(a, ideal, total_ideal, microbatches, whole)
 
 
-def _result(a: Floats, ideal: Floats, total_ideal: float, microbatches: int) -> WhatIf:
+def _result(
+    a: Floats, ideal: Floats, total_ideal: float, microbatches: int, whole: float
+) -> WhatIf:
+    """``whole``: seconds of all steps, 0 if unknown."""
     n_stages = a.shape[2]
     row_s = row_seconds(a, microbatches)
     total = float(row_s.max(axis=1).sum())
+    rest = max(whole - total, 0.0)
     ideal_row_s = ideal * (microbatches - 1 + n_stages)
-    of_data_rank = np.maximum(row_s, ideal_row_s[:, None]).sum(axis=0) / total_ideal
-    of_stage = _only_stage_s(a, ideal, microbatches) / total_ideal
+    of_data_rank = np.maximum(row_s, ideal_row_s[:, None]).sum(axis=0)
+    of_stage = _only_stage_s(a, ideal, microbatches)
     of_worker = np.minimum(of_data_rank[:, None], of_stage[None, :])
+    of_worker = (of_worker + rest) / (total_ideal + rest)
     loss = total - total_ideal
 
     def part_won(workers: Bools) -> float:
@@ -91,10 +102,11 @@ def _result(a: Floats, ideal: Floats, total_ideal: float, microbatches: int) -> 
         mended = np.where(workers[None], ideal[:, None, None], a)
         return (total - float(row_seconds(mended, microbatches).max(axis=1).sum())) / loss
 
-    slowdown = total / total_ideal
+    slowdown = (total + rest) / (total_ideal + rest)
     return WhatIf(
         slowdown=slowdown,
         waste=1.0 - 1.0 / slowdown,
+        lost_s=loss / len(a),
         m_w=part_won(_worst(of_worker)),
         m_s=part_won(_last_stage(of_worker.shape)) if n_stages > 1 else math.nan,
         of_worker=of_worker,

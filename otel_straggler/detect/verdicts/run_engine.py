@@ -37,13 +37,16 @@ hold the work: the GPU works while the host waits."""
 CLEAR_RISE = 0.015
 """A rise is over below it."""
 _LOCAL, _WAIT, _STEP = 0, 1, 2
+_OF_CAUSE: dict[Cause, int] = {"uniform_slowdown": _LOCAL, "link": _WAIT}
 
 
 class RunVerdictEngine:
     """Evaluates the groups of peers of one world."""
 
-    def __init__(self, log: VerdictLog) -> None:
+    def __init__(self, log: VerdictLog, min_share: float) -> None:
+        """``min_share``: what costs less than this part of the step is no verdict."""
         self._log = log
+        self._min_share = min_share
         self.past: OwnPast | None = None
         self._past_of_ranks: OwnPast | None = None
 
@@ -80,18 +83,20 @@ class RunVerdictEngine:
         self._world, self._now = world, now
         self._began = steps[len(steps) - 20] if len(steps) else None
         self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])
+        self._parts = _parts_of_step(excess)
         of_run = median_of_rows(rises.rise)
         minimum = median_of_rows(rises.minimum)
         self._evidence = evidence_of(excess.timed)
         blamed = bool(self._log.open_subjects("rank") or self._log.open_subjects("host"))
         rises_of_run = of_run >= minimum
         is_slower = bool(rises_of_run[_LOCAL]) and not hidden
+        is_slower = is_slower and self._costs(float(of_run[_LOCAL]), _LOCAL)
         is_all = is_slower and _is_of_all(of_ranks.rise[:, 0], float(of_run[_LOCAL]))
         some = None if hidden else only_some(of_ranks, float(of_run[_LOCAL]))
         cannot_report = bool(rises_of_run[_STEP]) and (hidden or unseen) and not blamed
         changes = [
             self._record(
-                self._draft("uniform_slowdown", float(of_run[_LOCAL])),
+                self._draft("uniform_slowdown", float(of_run[_LOCAL]), _LOCAL),
                 is_present=is_all and some is None and not unseen,
                 is_over=is_slower and not (is_all and some is None),
             ),
@@ -107,7 +112,7 @@ class RunVerdictEngine:
         is_longer = bool(of_run[_STEP] >= 0.5 * minimum[_STEP])
         free = is_longer and not (hidden or blamed)
         # What groups lose in their own work, others wait for: that is no link.
-        maximum = np.fmax.reduce(rises.rise[:, _LOCAL], initial=-np.inf)
+        maximum = np.fmax.reduce(rises.rise[:, _LOCAL], initial=-np.inf) * self._parts[_LOCAL]
         free = free and not maximum > 0.5 * of_run[_STEP]
         changes += self._links(rises, of_run, minimum, free=free)
         return [change for change in changes if change is not None]
@@ -132,14 +137,15 @@ class RunVerdictEngine:
         by their own past."""
         is_reported = bool(accused[some[0]].all())
         detail = in_text(*some, self._world.sources)
-        draft = replace(self._draft("unknown", rise), detail=detail)
+        draft = replace(self._draft("unknown", rise, _LOCAL), detail=detail)
         is_slower = rise >= MIN_RISES[_LOCAL] and bool(beyond[some[0]].any())
+        is_slower = is_slower and self._costs(rise, _LOCAL)
         return self._record(draft, is_present=is_slower and not is_reported, is_over=is_reported)
 
     def _unknown(
         self, rise: float, waiting: WaitDetector, *, is_present: bool, is_all: bool
     ) -> Verdict | None:
-        draft = self._draft("unknown", rise, is_localised=False)
+        draft = self._draft("unknown", rise, _STEP, is_localised=False)
         draft = replace(draft, detail=reason(waiting))
         return self._record(draft, is_present=is_present, confirmable=False, is_over=is_all)
 
@@ -148,45 +154,73 @@ class RunVerdictEngine:
     ) -> list[Verdict | None]:
         """Waiting that grew for everybody, also for the last to arrive, is the network's."""
         beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
-        at_run = free and bool(of_run[_WAIT] >= minimum[_WAIT])
-        changes = [self._record(self._draft("link", float(of_run[_WAIT])), is_present=at_run)]
+        rise = float(of_run[_WAIT])
+        at_run = free and rise >= minimum[_WAIT] and self._costs(rise, _WAIT)
+        changes = [self._record(self._draft("link", rise, _WAIT), is_present=bool(at_run))]
         if not free and not self._log.open_subjects("role"):
             return changes
         for group in range(len(beyond)):
-            result = free and bool(beyond[group] >= minimum[_WAIT])
-            draft = self._draft("link", float(beyond[group]), group=group)
-            changes.append(self._record(draft, is_present=result))
+            rise = float(beyond[group])
+            result = free and rise >= minimum[_WAIT] and self._costs(rise, _WAIT)
+            draft = self._draft("link", rise, _WAIT, group=group)
+            changes.append(self._record(draft, is_present=bool(result)))
         return changes
 
     def _record(
         self, draft: Verdict, *, is_present: bool, confirmable: bool = True, is_over: bool = False
     ) -> Verdict | None:
-        clear = is_over or math.log(draft.slowdown) < CLEAR_RISE
+        part = float(self._parts[_OF_CAUSE.get(draft.cause, _STEP)])
+        clear = is_over or math.log(draft.slowdown) < max(CLEAR_RISE * part, 0.5 * self._min_share)
         return self._log.record(
             draft, flagged=is_present, clear=clear, now=self._now, confirmable=confirmable
         )
 
+    def _lost(self, rise: float, quantity: int) -> float:
+        """Part of the whole step that a rise of a quantity costs."""
+        rise = max(rise, 0.0) if math.isfinite(rise) else 0.0
+        return (1.0 - math.exp(-rise)) * float(self._parts[quantity])
+
+    def _costs(self, rise: float, quantity: int) -> bool:
+        """Whether it is enough for a verdict."""
+        return self._lost(rise, quantity) >= self._min_share
+
     def _draft(
-        self, cause: Cause, rise: float, *, group: int | None = None, is_localised: bool = True
+        self,
+        cause: Cause,
+        rise: float,
+        quantity: int,
+        *,
+        group: int | None = None,
+        is_localised: bool = True,
     ) -> Verdict:
         source = self._world.sources[0]
         role = "" if group is None else describe_peers(self._world.peers.keys[group])  # type: ignore[arg-type]
         n_ranks = max(self._world.expected, self._world.n_ranks)
-        rise = max(rise, 0.0) if math.isfinite(rise) else 0.0
+        lost = self._lost(rise, quantity)
         return draft_of(
             source,
             cause,
             role,
             evidence=self._evidence if is_localised else "synchronised",
-            slowdown=math.exp(rise),
+            slowdown=1.0 / (1.0 - lost),
             since_step=self._began,
             confidence=0.5,
-            gpu_seconds_lost_per_hour=(1.0 - math.exp(-rise)) * n_ranks * 3600.0,
+            gpu_seconds_lost_per_hour=lost * n_ranks * 3600.0,
             own_s=self._step_s,
-            peers_s=self._step_s * math.exp(-rise),
+            peers_s=self._step_s * (1.0 - lost),
             is_localised=is_localised,
             on_gpu=self._world.on_gpu,
         )
+
+
+def _parts_of_step(excess: Excesses) -> Floats:
+    """(3,) part of the usual step that each of the quantities is; all of it if unknown. That of
+    waiting is a part of the work and the waiting."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        local = excess.peers_local_s / excess.peers_step_s
+        both = (excess.peers_local_s + excess.min_wait_s) / excess.peers_step_s
+    parts = np.array([*(median_of_rows(of.reshape(-1, 1))[0] for of in (local, both)), 1.0])
+    return np.where(np.isfinite(parts), np.clip(parts, 1e-9, 1.0 - 1e-9), 1.0 - 1e-9)
 
 
 def _quantities(excess: Excesses) -> Floats:

@@ -75,6 +75,13 @@ class Sample:
         return joined([table for table in self._tables if table.sections == newest.sections])
 
 
+def _usual_step_s(block: StepTable) -> Floats:
+    """(T,) seconds of the step on the median rank; NaN if unknown."""
+    if block.step_s is None:
+        return np.full(len(block), np.nan)
+    return median_of_rows(block.step_s.T)
+
+
 def _part(block: StepTable, counts: Bools, rows: npt.NDArray[np.intp]) -> StepTable:
     return replace(
         block,
@@ -84,6 +91,7 @@ def _part(block: StepTable, counts: Bools, rows: npt.NDArray[np.intp]) -> StepTa
         runs=block.runs[counts][:, rows],
         run_cv=block.run_cv[rows],
         tokens=block.tokens[counts][:, rows],
+        step_s=None if block.step_s is None else block.step_s[counts][:, rows],
         start_ns=block.start_ns[counts][:, rows],
         end_ns=block.end_ns[counts][:, rows],
     )
@@ -101,6 +109,7 @@ class Structure:
         self._workers: Workers | None = None
         self._is_laid_out = False
         self._seconds: list[Floats] = []
+        self._step_s: list[Floats] = []
         self._steps: list[Ints] = []
         self._long_since: dict[int, int | None] = {}
         self._sample = Sample()
@@ -116,9 +125,11 @@ class Structure:
             return []
         seconds = worker_seconds(block, self._workers)[counts]
         self._seconds.append(seconds)
+        self._step_s.append(_usual_step_s(block)[counts])
         self._steps.append(block.steps[counts])
         while sum(map(len, self._seconds)) - len(self._seconds[0]) >= WINDOW_STEPS:
             self._seconds.pop(0)
+            self._step_s.pop(0)
             self._steps.pop(0)
         self._sample.add(block, counts)
         self._newest, self._now = block, now
@@ -134,7 +145,7 @@ class Structure:
         self._since_evaluation = 0
         microbatches = microbatches_of(self._newest, self._workers)
         seconds = np.concatenate(self._seconds)
-        estimate = what_if(seconds, microbatches)
+        estimate = what_if(seconds, microbatches, np.concatenate(self._step_s))
         self.balance = Balance(estimate=estimate, workers=self._workers)
         changes = self._stages(seconds, estimate, long_stages(seconds, microbatches, estimate))
         changes += [self._experts(estimate), self._sequences(estimate)]
@@ -288,7 +299,7 @@ def long_stages(seconds: Floats, microbatches: int, estimate: WhatIf) -> LongSta
     a = filled(np.asarray(seconds, np.float64)) / max(1, microbatches)
     ideal = a.mean(axis=(1, 2))
     total = float(row_seconds(a, microbatches).max(axis=1).sum())
-    loss = total * (1.0 - 1.0 / estimate.slowdown)
+    loss = estimate.lost_s * len(a)
     order = np.argsort(-estimate.stages, kind="stable")
     for count in range(1, max(1, len(order) // 2) + 1):
         chosen = order[:count]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from otel_straggler.detect.scores.medians import median_of, median_of_rows
-from otel_straggler.detect.verdicts.losses import HOUR_S, with_costliest
+from otel_straggler.detect.verdicts.losses import HOUR_S, is_in_balance, together, with_costliest
 from otel_straggler.detect.verdicts.significance import MEDIAN_ERROR
 from otel_straggler.detect.verdicts.structure import MIN_SLOWDOWN, Balance
 from otel_straggler.detect.verdicts.waits import WaitDetector, WaitLedger
@@ -30,12 +32,27 @@ _LONGEST_STEP = 10.0
 """A step this many times the usual has stood still."""
 
 
+MAX_RECENT = 200
+"""Blocks in which a loss is counted later: verdicts come so soon after the onset."""
+
+
+@dataclass(slots=True)
+class _BlockLoss:
+    """First step of a block, seconds of all ranks in it, and of these what was counted as lost."""
+
+    step: int
+    seconds: float
+    lost_s: float
+
+
 @dataclass(slots=True)
 class SummaryBuilder:
     """Accumulates a summary."""
 
     waits: WaitLedger = field(default_factory=WaitLedger)
     gpu_seconds_lost: float = 0.0
+    _recent: deque[_BlockLoss] = field(default_factory=lambda: deque(maxlen=MAX_RECENT))
+    _slow_at: dict[str, int] = field(default_factory=dict)
     _ledger: tuple[SectionCost, ...] = ()
     _newest_block: StepTable | None = None
 
@@ -44,29 +61,61 @@ class SummaryBuilder:
         self._newest_block = block
 
     def add(
-        self, step_s: Floats, world: World, balance: Balance | None, per_hour: list[float]
+        self,
+        step_s: Floats,
+        steps: Ints,
+        world: World,
+        balance: Balance | None,
+        slow: Sequence[Verdict],
     ) -> None:
         """Add the loss of a block: what equal work would save, or the costliest slow subject, if
-        more.
+        more. Of a subject that is new, also what it has cost since it became slow.
 
         Args:
             step_s: (T, R) seconds of the step.
-            per_hour: GPU seconds that each slow subject costs, per hour of the peers' usual step.
+            steps: (T,) their numbers.
+            slow: verdicts on slow subjects, with GPU seconds per hour of the peers' usual step.
         """
         n_ranks = _ranks_of(world)
         waste = 0.0 if balance is None else float(np.nan_to_num(balance.estimate.waste))
-        share = max((each / HOUR_S / n_ranks for each in per_hour if each > 0.0), default=0.0)
-        if waste > 0.0 or share > 0.0:
-            of_step_s = median_of_rows(step_s.T)
-            of_step_s = of_step_s[~np.isnan(of_step_s)]
-            usual_s = median_of(of_step_s)
-            # A step in which the run hung is not long by inequality; who knows of hangs adds those.
-            seconds = float(np.minimum(of_step_s, _LONGEST_STEP * usual_s).sum())
-            slowest_s = float(np.fmax.reduce(median_of_rows(step_s)))
-            times = slowest_s / usual_s if usual_s > 0.0 else 1.0
-            if share >= 1.0:  # who waits longer than a step does so outside of the measured times
-                share = max(1.0, times - 1.0)
-            self.gpu_seconds_lost += max(waste * times, share) * n_ranks * seconds
+        if balance is not None and waste > 0.0:
+            n_stages = balance.workers.shape[1]
+            slow = [verdict for verdict in slow if not is_in_balance(verdict, n_stages)]
+        shares = [
+            max(0.0, float(np.nan_to_num(v.gpu_seconds_lost_per_hour))) / HOUR_S / n_ranks
+            for v in slow
+        ]
+        share = together(slow, shares)
+        of_step_s = median_of_rows(step_s.T)
+        of_step_s = of_step_s[~np.isnan(of_step_s)]
+        if not len(of_step_s):
+            return
+        usual_s = median_of(of_step_s)
+        # A step in which the run hung is not long by inequality; who knows of hangs adds those.
+        seconds = n_ranks * float(np.minimum(of_step_s, _LONGEST_STEP * usual_s).sum())
+        slowest_s = float(np.fmax.reduce(median_of_rows(step_s)))
+        times = slowest_s / usual_s if usual_s > 0.0 else 1.0
+        if share >= 1.0:  # who waits longer than a step does so outside of the measured times
+            share = max(1.0, times - 1.0)
+        block = _BlockLoss(int(steps[0]), seconds, max(waste * times, share) * seconds)
+        self.gpu_seconds_lost += block.lost_s
+        self._recent.append(block)
+        self._date_back(slow, shares)
+
+    def _date_back(self, slow: Sequence[Verdict], shares: Sequence[float]) -> None:
+        """Count what subjects have cost from their onset to their verdict, once."""
+        newest = self._recent[-1].step
+        for verdict, share in zip(slow, shares, strict=True):
+            if verdict.since_step is None:
+                continue
+            counted = max(self._slow_at.get(verdict.subject_id, -1), verdict.since_step - 1)
+            self._slow_at[verdict.subject_id] = newest
+            for block in reversed(self._recent):
+                if block.step <= counted:
+                    break
+                more_s = max(0.0, min(share, 1.0) * block.seconds - block.lost_s)
+                block.lost_s += more_s
+                self.gpu_seconds_lost += more_s
 
     def summary(
         self,
@@ -176,7 +225,7 @@ def _heat(balance: Balance) -> tuple[tuple[int, int, float], ...]:
     )
 
 
-RESIDUAL = "(residual)"
+OUTSIDE = "(outside sections)"
 """Time of a step in none of its sections."""
 LEADER_Z = 3.0
 """Standard errors by which a leader must be ahead, ..."""
@@ -190,10 +239,10 @@ def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
 
     With C[r, s] the time of rank r from the begin of its step to the end of section s (the sum of
     its sections so far) and F[s] = max over r of C[r, s], the section adds F[s] - F[s-1]; these add
-    up to the slowest rank's step. Time in no section is a last line, ``(residual)``. It needs
-    sections that follow each other and ranks that meet at least once a step; time of a late rank is
-    charged to the section that made it late. Asynchronous work hides in the section that waits for
-    it: read "exposed in", not "caused by".
+    up to the slowest rank's step. Time in no section is a last line, ``(outside sections)``. It
+    needs sections that follow each other and ranks that meet at least once a step; time of a late
+    rank is charged to the section that made it late. Asynchronous work hides in the section that
+    waits for it: read "exposed in", not "caused by".
 
     Returns: one line per section in order; empty without a reported step. ``leader_rank`` is the
     rank that was last most often; None if not clearly, or with fewer than 3 steps. ``typical_s`` is
@@ -207,11 +256,11 @@ def exposed_ledger(table: StepTable) -> tuple[SectionCost, ...]:
     own_s = np.where(is_finite, table.seconds, 0.0)[reported]
     names = [section.name for section in table.sections]
     ran: Bools = np.logical_or.reduce(is_finite[reported], axis=0)
-    residual_s = _residual(table, reported, own_s)
-    if residual_s.any():
-        own_s = np.concatenate([own_s, residual_s[:, :, None]], axis=2)
+    outside_s = _outside(table, reported, own_s)
+    if outside_s.any():
+        own_s = np.concatenate([own_s, outside_s[:, :, None]], axis=2)
         ran = np.concatenate([ran, np.logical_or.reduce(is_known, axis=0)[:, None]], axis=1)
-        names.append(RESIDUAL)
+        names.append(OUTSIDE)
     prefix_s = np.cumsum(own_s, axis=2)
     prefix_s[~is_known] = -np.inf
     exposed_s = _steps_of_frontier(prefix_s).mean(axis=0)
@@ -239,10 +288,12 @@ def _steps_of_frontier(prefix_s: Floats) -> Floats:
     return steps
 
 
-def _residual(table: StepTable, reported: Bools, own_s: Floats) -> Floats:
-    """(T, R) wall time of a step - its sections; 0 where sections overlap or nothing is known."""
+def _outside(table: StepTable, reported: Bools, own_s: Floats) -> Floats:
+    """(T, R) time of a step - its sections; 0 where sections overlap or nothing is known."""
     start_ns, end_ns = table.start_ns[reported], table.end_ns[reported]
     wall_s = np.where((start_ns > 0) & (end_ns > start_ns), (end_ns - start_ns) / 1e9, 0.0)
+    if table.step_s is not None:
+        wall_s = np.nan_to_num(table.step_s[reported])
     left_s: Floats = wall_s - own_s.sum(axis=2)
     left_s[left_s < 1e-6 * wall_s] = 0.0  # rounding to nanoseconds is no time of its own
     return left_s

@@ -270,18 +270,18 @@ class Track:
         at = [(self.steps - 1 - i) % size for i in range(n)]
         return median_of_rows(self._step_ring[np.array(at)[:, None], rows].astype(np.float64))
 
-    def resolvable(self, min_effect: Floats) -> float:
-        """The slowdown of the local work that nine of ten ranks would be named for if they had it
-        for three quarters of the run (1.04 = 4 %): what is called slow, and 1.28 standard errors.
-        """
+    def resolvable(self, min_effect: Floats, column: int = 0) -> float:
+        """The slowdown in a quantity, by default the local work, that nine of ten ranks would be
+        named for if they had it for three quarters of the run (1.04 = 4 %): what is called slow,
+        and 1.28 standard errors."""
         z = min_z(*self.shape, self._settings.min_z)
         limits = [
             max(
-                float(beyond_chance(z, freedom)[0] * spread_of(effect, error)[0]),
+                float(beyond_chance(z, freedom)[column]) * float(spread_of(effect, error)[column]),
                 self._min_excess,
                 median_of(min_effect),
             )
-            + Z_POWER * float(error[0])
+            + Z_POWER * float(error[column])
             for effect, error, freedom in self._windows(LASTING_PART)
         ]
         return math.exp(min(*limits, 700.0))

@@ -196,6 +196,7 @@ class WaitLedger:
 
 
 HALF_LIFE_STEPS = 200.0
+RECENT_STEPS = 100
 MIN_MEETINGS = 20.0
 TIED = 0.02
 """Who comes so little before the last one, as a part of what that one costs, is last with it."""
@@ -209,10 +210,11 @@ NEWEST_STEPS, MIN_NEWEST = 40, 8
 @dataclass(frozen=True, slots=True)
 class Lateness:
     """How often a rank is the last of its peers for no measured reason: part of the steps, and the
-    seconds that its peers then wait."""
+    seconds that its peers then wait; and what that is per step in the newest 100."""
 
     share: float
     each_s: float
+    now_s: float = math.nan
 
     def __str__(self) -> str:
         """
@@ -224,7 +226,7 @@ class Lateness:
 
 
 class LateArrivals:
-    """Who comes last to the collectives of its peers, of R ranks. State: 24 bytes per rank.
+    """Who comes last to the collectives of its peers, of R ranks. State: 350 bytes per rank.
 
     What a rank loses in its own sections is a reason, and is named there. By chance each of n peers
     is last in 1/n of the steps; as noise has memory, and so the same one is last in steps in a row,
@@ -238,6 +240,7 @@ class LateArrivals:
         self._same: Floats = np.zeros(0)
         self._pairs: Floats = np.zeros(0)
         self._newest: list[Bools] = []
+        self._recent: deque[tuple[Floats, Ints]] = deque()
 
     def observe(self, waited_s: Floats, own_late_s: Floats, groups: Groups) -> None:
         """The next steps: (T, R) seconds waited, and of own work beyond the peers; NaN if none."""
@@ -257,9 +260,12 @@ class LateArrivals:
         self._steps += met.sum(axis=0)[groups.code]
         n_ranks = len(self._last)
         self._last += np.bincount(culprit[counts], minlength=n_ranks + 1)[:n_ranks]
-        self._lost_s += np.bincount(culprit[counts], lost_s[counts], minlength=n_ranks + 1)[
-            :n_ranks
-        ]
+        block_s: Floats = np.zeros(n_ranks)
+        block_s += np.bincount(culprit[counts], lost_s[counts], minlength=n_ranks + 1)[:n_ranks]
+        self._lost_s += block_s
+        self._recent.append((block_s, met.sum(axis=0)[groups.code]))
+        while sum(int(n.max(initial=0)) for _, n in self._recent) > RECENT_STEPS:
+            self._recent.popleft()
         in_a_row = counts[1:] & counts[:-1]
         self._pairs += in_a_row.sum(axis=0)
         self._same += (in_a_row & (culprit[1:] == culprit[:-1])).sum(axis=0)
@@ -299,6 +305,10 @@ class LateArrivals:
         return Lateness(
             share=float(self._last[row] / max(self._steps[row], 1.0)),
             each_s=float(self._lost_s[row] / self._last[row]),
+            now_s=float(
+                sum(seconds[row] for seconds, _ in self._recent)
+                / max(sum(int(n[row]) for _, n in self._recent), 1)
+            ),
         )
 
     def is_last(self, rows: Ints, steps: int) -> bool:

@@ -126,6 +126,7 @@ class World:
             if table.section_end_ns is None
             else self._spread(table.section_end_ns, columns, 0),
             gpu=None if table.gpu is None else self._spread_gpu(table.gpu, columns),
+            step_s=None if table.step_s is None else self._spread_rows(table.step_s, np.nan),
         )
 
     def _add_sources(self, sources: tuple[Source, ...]) -> bool:

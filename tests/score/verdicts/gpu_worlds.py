@@ -50,12 +50,14 @@ def _without(table: StepTable, gone: Any) -> StepTable:
 
 
 def scaled(table: StepTable, factor: float) -> StepTable:
-    """In another unit of time."""
+    """In another unit of time; ``table`` with its step times."""
     gpu = table.gpu
     assert gpu is not None
+    assert table.step_s is not None
     return replace(
         table,
         seconds=table.seconds * factor,
+        step_s=table.step_s * factor,
         gpu=GpuSeconds(gpu.basis, gpu.own_s * factor, gpu.nccl_s * factor),
     )
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from otel_straggler.detect.scores.step_tables import StepEnds
 from otel_straggler.detect.verdicts.engine import VerdictEngine
 from otel_straggler.model.step_table import StepTable
 from otel_straggler.model.verdict import Verdict
@@ -209,7 +210,8 @@ def test_stages_by_different_clocks_are_not_compared_with_each_other() -> None:
 @pytest.mark.parametrize("factor", [1e-3, 2.0**20])
 def test_verdicts_do_not_depend_on_the_unit_of_time(run: str, factor: float) -> None:
     """Every quantity is a ratio."""
-    tables = timed(*RUNS[run])
+    ends = StepEnds()
+    tables = [ends.timed(table) for table in timed(*RUNS[run])]
     here = run_verdicts(tables)
     assert len(here.changes) > 0
     assert story(run_verdicts(scaled(table, factor) for table in tables)) == story(here)

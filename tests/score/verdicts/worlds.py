@@ -57,11 +57,12 @@ def by_hand(
     world_size: int | None = None,
     **fields: Any,
 ) -> tuple[StepTable, ...]:
-    """Tables of (T, R, S) ``seconds``; a step begins every ten seconds."""
+    """Tables of (T, R, S) ``seconds``; a step begins when the one before has ended everywhere."""
     n_steps, n_ranks, _ = seconds.shape
     steps = first_step + np.arange(n_steps, dtype=np.int64)
-    start_ns = np.repeat(steps[:, None] * 10 * S_NS, n_ranks, axis=1)
     whole_ns = (np.nan_to_num(seconds).sum(axis=2) * S_NS).astype(np.int64)
+    ends_ns = 1000 * S_NS + np.cumsum(np.maximum(whole_ns.max(axis=1, initial=1), 1))
+    start_ns = np.repeat(np.append(1000 * S_NS, ends_ns)[:-1, None], n_ranks, axis=1)
     whole = StepTable(
         steps=steps,
         sources=tuple(sources or ranks(n_ranks)),
@@ -162,8 +163,9 @@ def with_sources(table: StepTable, change: Callable[[Source], Source]) -> StepTa
 
 
 def with_seconds(table: StepTable, seconds: Floats) -> StepTable:
+    """With other times of sections, which are all that is known of how long steps took."""
     runs = np.where(np.isfinite(seconds), np.maximum(table.runs, 1), 0).astype(np.int32)
-    return replace(table, seconds=seconds, runs=runs)
+    return replace(table, seconds=seconds, runs=runs, step_s=np.full(seconds.shape[:2], np.nan))
 
 
 def silent(source: Source) -> Source:
