@@ -49,8 +49,7 @@ def _no_data(settings: AlertSettings) -> str:
 def _runs_without_data(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
     for run in fleet.runs:
         known_s = [at_s for at_s in (run.since_s, run.last_scored_at_s) if at_s is not None]
-        is_training = run.state == "training" and known_s
-        if is_training and fleet.now_s - max(known_s) > settings.no_data_seconds:
+        if known_s and fleet.now_s - max(known_s) > settings.no_data_seconds:
             yield Instance(run)
 
 
@@ -75,7 +74,8 @@ def _drops(_: AlertSettings) -> str:
     dropped = series(semconv.RUN_RECORDS_DROPPED)
     state, start = series(semconv.RUN_STATE), series(semconv.RUN_STARTED)
     return (
-        f"sum {labels} (increase({dropped}[{window}])) > 0\n"
+        f"(sum {labels} (increase({dropped}[{window}])) > 0\n"
+        f"and on ({WORLD}, reason) {dropped})\n"
         f"or\n(sum {labels} ({dropped}) > 0\n"
         f"unless sum {labels} ({dropped} offset {window})\n"
         f"and on ({WORLD}) ({state} offset {window} or time() - {start} < {number(LOSSES_S)}))"
@@ -116,6 +116,7 @@ PLATFORM_RULES: Final = (
         labels=OF_RUN,
         expression=_no_data,
         predicate=_runs_without_data,
+        during="training",
         for_s=a_minute,
         summary=Message("Run {run_id} is training but has no scores[ (job {job_name})]"),
         description=Message(
@@ -172,6 +173,7 @@ PLATFORM_RULES: Final = (
         labels=OF_RUN,
         expression=_silent,
         predicate=None,
+        during="always",  # its own condition is about the last that was known
         for_s=a_minute,
         summary=Message("Run {run_id} is silent, and no collector knows it"),
         description=Message(

@@ -198,9 +198,28 @@ def _verdict(random_: random.Random, run_id: str, n: int) -> Verdict:
 # --- the same as series --------------------------------------------------------------------------
 
 
-def _series(watched: FleetStatus, dropped: dict[str, dict[str, int]]) -> Any:
+def series_at(watched: FleetStatus) -> dict[str, str]:
+    """Values by series at this moment; losses as totals."""
+    result = {
+        each["series"]: each["values"].partition("+")[0]
+        for each in _series(watched, {run.run_id: {} for run in watched.runs}, 0)
+    }
+    for name in result:
+        if name.startswith(semconv.LAST_HEARTBEAT.prometheus_name):
+            result[name] = f"{watched.now_s:g}"
+        if name.startswith(semconv.COLLECTOR_START.prometheus_name):
+            result[name] = "-100000"  # long before
+    for run in watched.runs:
+        for reason, lost in run.dropped.items():
+            of_run = labels_text(run_id=run.run_id, collector=watched.collector, reason=reason)
+            result[f"{semconv.RUN_RECORDS_DROPPED.prometheus_name}{{{of_run}}}"] = str(lost)
+    return result
+
+
+def _series(
+    watched: FleetStatus, dropped: dict[str, dict[str, int]], count: int = END_S // STEP_S
+) -> Any:
     constant = {"collector": watched.collector, "cluster": watched.cluster}
-    count = END_S // STEP_S
 
     def one(metric: Metric, value: float | str, **labels: object) -> dict[str, str]:
         known = {k: v for k, v in {**labels, **constant, "instance": "a:1"}.items() if v != ""}

@@ -68,7 +68,7 @@ def score_window(
         history: own-history references; updated.
         world_size: ranks expected, 0 if unknown (then those with rows).
         threshold: a score strictly below it lists the rank.
-        min_reference_samples: fewer runs never become a reference.
+        min_reference_samples: fewer runs never become a reference, and are not compared with one.
         counted_kernels: histograms of the window, for rows without kernels.
 
     Cost: O(n log n + ranks * (sections + kernels)), with a dense table of ranks x kernels.
@@ -94,6 +94,9 @@ def score_window(
     )
     relative = relative_scores(median_s, table.peers)
     individual = individual_scores(median_s, reference)
+    # As the run ends: few steps, or ranks that wait for one that is gone.
+    is_ending = (closed_by == "idle") | ~eligible
+    individual[is_ending & ~np.isnan(reference)] = np.nan
     kernels = table.kernels(counted_kernels)
     # Kernels that stand in have not met their best again since.
     kernels_ns = end_ns if kernels.end_ns is None else min(kernels.end_ns, end_ns)
