@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 import yaml
 
-from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.alerts.prometheus import rules_file
-from otel_straggler.alerts.rule import Culprit, FleetStatus, RunStatus, Score, Scores, TimedOut
+from otel_straggler.alerts.rule import FleetStatus, Scores
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.model.verdict import Verdict
 
 from .conftest import Program
-from .test_both_ways import series_at
+from .endings import ENDINGS, OF_THE_COLLECTOR, STAY, runs_that_end, series_over, slow, verdict
 
 SETTINGS = AlertSettings(
     score_for_seconds=60.0,
@@ -31,33 +29,6 @@ SETTINGS = AlertSettings(
 )
 STEP_S = 15
 ENDS_AT_S, LAST_S = 300, 300 + 12 * 60
-ENDINGS = ("finished", "failed", "cancelled", "preempted", "ended", "lost", "forgotten", "evicted")
-HANGS = {
-    "StragglerRunHung",
-    "StragglerRankLost",
-    "StragglerRankStuck",
-    "StragglerRankTimedOut",
-}
-OF_THE_COLLECTOR = {"StragglerWatchdog", "StragglerCollectorDown"}
-STAY = {
-    # The state of a run that is lost is what these are about; data of it is lost or not.
-    "lost": HANGS
-    | {
-        "StragglerRanksMissing",
-        "StragglerScoringFailing",
-        "StragglerIdentityCollision",
-        "StragglerSpansDropped",
-    },
-    "forgotten": {"StragglerRunForgotten"},
-    # Monitoring knows nothing newer: the last word counts.
-    "evicted": {
-        "StragglerRunHung",
-        "StragglerRunSilent",
-        "StragglerRankLost",
-        "StragglerRankStuck",
-    },
-}
-"""Alerts that outlast the moment of an ending; after every other nothing about the run fires."""
 
 
 def test_every_alert_fires_before_the_end() -> None:
@@ -111,13 +82,13 @@ def test_prometheus_tells_nothing_about_what_is_over(
 def _moving(now_s: int) -> FleetStatus:
     """Confirmed at 30 s; around the limit of paging, now in one section and now in another."""
     moves = now_s // 30 % 2
-    verdict = replace(
-        _verdict("rank", 3, pages=bool(moves), cause=("slow_gpu", "slow_host")[moves]),
+    moving = replace(
+        verdict("rank", 3, pages=bool(moves), cause=("slow_gpu", "slow_host")[moves]),
         subject_id="rank/3",
         section=("forward", "backward")[now_s // 45 % 2],
         state="confirmed" if now_s >= 30 else "suspect",
     )
-    run = replace(_slow(), verdicts=(verdict,), scores=Scores())
+    run = replace(slow(), verdicts=(moving,), scores=Scores())
     return FleetStatus(now_s=now_s, collector="c1", runs=(run,))
 
 
@@ -161,7 +132,7 @@ def _promtool(
     """Prometheus is shown these fleets, one at each evaluation."""
     one = {
         "interval": f"{STEP_S}s",
-        "input_series": list(_series(fleets)),
+        "input_series": list(series_over(fleets)),
         "promql_expr_test": tests,
     }
     document = {
@@ -187,101 +158,9 @@ def _fleets(ending: str) -> list[FleetStatus]:
     return [_fleet(now_s, ending) for now_s in range(0, LAST_S + 1, STEP_S)]
 
 
-def _series(fleets: list[FleetStatus]) -> Iterator[dict[str, str]]:
-    instants = [series_at(fleet) for fleet in fleets]
-    for name in dict.fromkeys(name for instant in instants for name in instant):
-        values, last = [], "_"
-        for instant in instants:
-            value = instant.get(name) or ("stale" if last not in ("_", "stale") else "_")
-            values.append(value)
-            last = value
-        yield {"series": name, "values": " ".join(values)}
-
-
 def _fleet(now_s: int, ending: str) -> FleetStatus:
-    runs = (_slow(), _unexplained(), _hung())
-    if now_s >= ENDS_AT_S:
-        runs = tuple(_over(run, ending) for run in runs) if ending != "evicted" else ()
-    dropped = {"ring_full": now_s // STEP_S}
-    runs = tuple(replace(run, dropped=dropped if run.run_id == "odd" else {}) for run in runs)
-    return FleetStatus(now_s=now_s, collector="c1", runs=runs)
-
-
-def _over(run: RunStatus, ending: str) -> RunStatus:
-    """All else as it was: a series that nobody takes back."""
-    run = replace(run, state=ending)  # type: ignore[arg-type]
-    if ending == "lost":
-        return run
-    return replace(run, is_hung=False, culprits=())
-
-
-def _slow() -> RunStatus:
-    """Of its ranks and hosts."""
-    score = (Score(rank=5, node="n1", role="default", section="forward", value=0.4),)
-    gpu = (Score(rank=5, node="n1", role="default", section="", value=0.4),)
-    return RunStatus(
-        run_id="slow",
-        state="training",
-        since_s=0.0,
-        ranks={"ok": 8},
-        last_scored_at_s=1e9,
-        scores=Scores(section_relative=score, section_individual=score, gpu_relative=gpu),
-        verdicts=(
-            _verdict("rank", 3, pages=True),
-            _verdict("rank", 4, pages=False),
-            _verdict("host", 1, pages=True),
-            _verdict("rank", 6, pages=False, cause="checkpoint"),
-        ),
+    return FleetStatus(
+        now_s=now_s,
+        collector="c1",
+        runs=runs_that_end(ending, is_over=now_s >= ENDS_AT_S, lost=now_s // STEP_S),
     )
-
-
-def _unexplained() -> RunStatus:
-    """As a whole, and its monitoring."""
-    return RunStatus(
-        run_id="odd",
-        state="training",
-        since_s=0.0,
-        ranks={"ok": 6, "missing": 2},
-        slowdown=1.4,
-        hourly_goodput=0.4,
-        clashes=1,
-        is_failing=True,
-    )
-
-
-def _hung() -> RunStatus:
-    return RunStatus(
-        run_id="hung",
-        state="partly_lost",
-        since_s=0.0,
-        is_hung=True,
-        ranks={"ok": 6, "lost": 2},
-        culprits=(
-            Culprit(rank=1, node="n0", role="default", why="lost"),
-            Culprit(rank=2, node="n0", role="default", why="never_joined"),
-        ),
-        timed_out=(TimedOut(rank=1, node="n0", role="default", reason="heartbeat", seconds=60.0),),
-    )
-
-
-def _verdict(scope: Any, n: int, *, pages: bool, cause: Any = "slow_gpu") -> Verdict:
-    return Verdict(
-        run_id="slow",
-        subject_id=f"{scope}/{n}/{cause}",
-        scope=scope,
-        rank=n if scope == "rank" else None,
-        node=f"n{n}",
-        role="default" if scope == "rank" else "",
-        section="forward",
-        cause=cause,
-        state="confirmed",
-        slowdown=1.4,
-        gpu_seconds_lost_per_hour=3_600.0,
-        pages=pages,
-    )
-
-
-def test_names_of_series_are_those_of_the_collector() -> None:
-    """The state of each run is published."""
-    names = series_at(_fleet(0, "finished"))
-    assert any(name.startswith(semconv.RUN_STATE.prometheus_name) for name in names)

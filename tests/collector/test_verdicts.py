@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,21 @@ def test_only_the_rank_that_is_confirmed_straggles(live: Any) -> None:
     assert live.value(semconv.VERDICT_INFO, rank="2", section='a"b\n', state="suspect") == 1
     assert live.value(semconv.VERDICT_LOSS) == 2.4
     assert live.value(semconv.RUN_GPU_TIME_LOST, job_name="job") == 43_200.0
+
+
+def test_series_of_verdicts_end_with_their_run(live: Any, kit: Any) -> None:
+    """What stood at its end stays in the report, and straggles no more."""
+    info = semconv.VERDICT_INFO.prometheus_name
+    kit.eventually(lambda: live.samples(info))
+    for number in range(RANKS):
+        ended = {"finished_at_s": time.time(), "outcome": "failed"}
+        live.post(kit.beat_of(kit.rank(number, RANKS), sent_at_s=time.time(), **ended), "metrics")
+    kit.eventually(lambda: not live.samples(info))
+    for metric in (semconv.VERDICT_PAGES, semconv.VERDICT_LOSS, semconv.VERDICT_SLOWDOWN):
+        assert live.samples(metric.prometheus_name) == {}
+    for metric in (semconv.RANK_STRAGGLING, semconv.HOST_STRAGGLING):
+        assert set(live.samples(metric.prometheus_name).values()) <= {0.0}
+    assert ("gpu:GPU-5", "confirmed") in subjects(live, "run=run")
 
 
 def test_scores_give_way_to_verdicts_and_leave_workers_a_quarter(
