@@ -152,6 +152,7 @@ class AlertEvaluator:
         annotations = {
             "summary": rule.summary.render(named, value, facts),
             "description": rule.description.render(named, value, facts),
+            "resolved": rule.past.render(named, value, facts),
             **links(rule.name, rule.labels, self._settings, named),
         }
         each = self._active.get(labels)

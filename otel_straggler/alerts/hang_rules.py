@@ -145,6 +145,7 @@ HANG_RULES: Final = (
         summary=Message(
             "No progress seen in run {run_id}[ (job {job_name})][: {culprits}]", _CULPRITS
         ),
+        past=Message("No progress was seen in run {run_id}[ (job {job_name})]"),
         description=Message(
             "Run {run_id}[, group {group},] shows no progress.[ {hang_text}] This alert fires "
             "until the run makes progress, reports how it ended, or is acknowledged; silence is "
@@ -161,6 +162,7 @@ HANG_RULES: Final = (
         predicate=_culprit_ranks("lost"),
         for_s=attrgetter("hang_for_seconds"),
         summary=Message("Rank {rank} of run {run_id} is lost[ (host {node})]"),
+        past=Message("Rank {rank} of run {run_id} was lost[ (host {node})]"),
         description=Message(
             "The process of rank {rank}[ on {node}] of run {run_id}[, group {group},] has crashed "
             "or is stopped, or its host is cut off.[ {hang_text}]",
@@ -176,6 +178,7 @@ HANG_RULES: Final = (
         predicate=_culprit_ranks("never_joined", "left_early"),
         for_s=attrgetter("hang_for_seconds"),
         summary=Message("Run {run_id} waits for rank {rank}[ on {node}]"),
+        past=Message("Run {run_id} waited for rank {rank}[ on {node}]"),
         description=Message(
             "Rank {rank}[ on {node}] of run {run_id}[, group {group},] is alive or has ended, "
             "but has not reached the point where the others wait.[ {hang_text}]",
@@ -190,6 +193,7 @@ HANG_RULES: Final = (
         expression=_timed_out,
         predicate=_ranks_timed_out,
         summary=Message("Rank {rank}[ on {node}] of run {run_id} has exceeded its timeout"),
+        past=Message("Rank {rank}[ on {node}] of run {run_id} had exceeded its timeout"),
         description=Message(
             "The agent[ on {node}] has seen no progress of rank {rank} of run {run_id}"
             "[, group {group},] for longer than its timeout, has written diagnostics, and has done "
@@ -205,6 +209,7 @@ HANG_RULES: Final = (
         predicate=_runs_with_missing,
         for_s=attrgetter("missing_for_seconds"),
         summary=Message("Ranks of run {run_id} have never reported[ (job {job_name})]"),
+        past=Message("Ranks of run {run_id} had never reported[ (job {job_name})]"),
         description=Message(
             "{value|count} expected ranks of run {run_id}[, group {group},] have never sent "
             "anything."
@@ -221,6 +226,7 @@ HANG_RULES: Final = (
         ),
         during="always",
         summary=Message("Monitoring gave up on run {run_id}[ (job {job_name})]"),
+        past=Message("Monitoring gave up on run {run_id}[ (job {job_name})]"),
         description=Message(
             "Monitoring gave up on run {run_id}[, group {group}]: it has been silent for so long "
             "that it is no longer tracked. How it ended is unknown; it may still hang."

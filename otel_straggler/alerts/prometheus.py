@@ -61,6 +61,7 @@ def _alert(rule: AlertRule, settings: AlertSettings) -> dict[str, Any]:
     written["annotations"] = {
         "summary": rule.summary.in_go(),
         "description": rule.description.in_go(),
+        "resolved": rule.past.in_go(),
         **links_in_go(rule.name, rule.labels, settings),
     }
     return written

@@ -206,7 +206,8 @@ class AlertRule:
         subject: what it is about, where further labels say why: labels that it shares with what
             replaces it at once. Its ``for_s`` then counts from when the verdict was confirmed, as
             ``held_s`` has it, not from when the labels or the value became what they are.
-        summary, description: messages; the summary uses no number.
+        summary, description: messages; the summary uses no number. past: the summary once it is
+            over.
     """
 
     name: str
@@ -220,4 +221,5 @@ class AlertRule:
     keep_firing_s: Seconds = at_once
     subject: tuple[str, ...] = ()
     summary: Message
+    past: Message
     description: Message

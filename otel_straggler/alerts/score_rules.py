@@ -196,6 +196,7 @@ _RANK_RULE: Final = AlertRule(
     for_s=attrgetter("straggling_for_seconds"),
     keep_firing_s=attrgetter("keep_firing_seconds"),
     summary=Message("Rank {rank}[ on {node}] slows down run {run_id}"),
+    past=Message("Rank {rank}[ on {node}] slowed down run {run_id}"),
     description=Message(
         "Rank {rank}[ on {node}] of run {run_id}[, group {group},] is slow"
         "[ in section {section}][: it takes {slowdown|ratio} times as long as its peers]. "
@@ -215,6 +216,7 @@ _HOST_RULE: Final = AlertRule(
     for_s=attrgetter("straggling_for_seconds"),
     keep_firing_s=attrgetter("keep_firing_seconds"),
     summary=Message("Host {node} slows down run {run_id}"),
+    past=Message("Host {node} slowed down run {run_id}"),
     description=Message(
         "All ranks on host {node} of run {run_id}[, group {group},] are slow[ in section "
         "{section}][: they take {slowdown|ratio} times as long as their peers]. "
@@ -251,6 +253,7 @@ SCORE_RULES: Final = (
         for_s=attrgetter("straggling_for_seconds"),
         keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message("Rank {rank}[ on {node}] writes checkpoints slowly in run {run_id}"),
+        past=Message("Rank {rank}[ on {node}] wrote checkpoints slowly in run {run_id}"),
         description=Message(
             "Rank {rank}[ on {node}] of run {run_id}[, group {group},] takes much longer than its "
             "peers to write its part of a checkpoint in most of the last saves. A save is complete "
@@ -271,6 +274,9 @@ SCORE_RULES: Final = (
         summary=Message(
             "Rank {rank}[ on {node}] has a low score in section {section} of run {run_id}"
         ),
+        past=Message(
+            "Rank {rank}[ on {node}] had a low score in section {section} of run {run_id}"
+        ),
         description=Message(
             "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
             "runs at {value|percent} of the best rank's speed."
@@ -289,6 +295,9 @@ SCORE_RULES: Final = (
         summary=Message(
             "Rank {rank}[ on {node}] is slower than it was in section {section} of run {run_id}"
         ),
+        past=Message(
+            "Rank {rank}[ on {node}] was slower than before in section {section} of run {run_id}"
+        ),
         description=Message(
             "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
             "runs at {value|percent} of its own best speed."
@@ -305,6 +314,7 @@ SCORE_RULES: Final = (
         for_s=attrgetter("score_for_seconds"),
         keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message("The GPU of rank {rank}[ on {node}] is slow in run {run_id}"),
+        past=Message("The GPU of rank {rank}[ on {node}] was slow in run {run_id}"),
         description=Message(
             "Kernels of rank {rank}[ on {node}] in run {run_id}[, group {group},] run at "
             "{value|percent} of the best rank's speed."
@@ -321,6 +331,7 @@ SCORE_RULES: Final = (
         for_s=attrgetter("run_slow_for_seconds"),
         keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message("Run {run_id} is slow, and no rank or host is to blame[ (job {job_name})]"),
+        past=Message("Run {run_id} was slow, and no rank or host was to blame[ (job {job_name})]"),
         description=Message(
             "Run {run_id}[, group {group},] takes {value|ratio} times as long as it could, but "
             "no rank or host has a slow verdict."
@@ -338,6 +349,9 @@ SCORE_RULES: Final = (
         keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message(
             "Run {run_id} spends much of its time on other things than steps[ (job {job_name})]"
+        ),
+        past=Message(
+            "Run {run_id} spent much of its time on other things than steps[ (job {job_name})]"
         ),
         description=Message(
             "Goodput of run {run_id}[, group {group},] was {value|percent} in the last hour. Its "

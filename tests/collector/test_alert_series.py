@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
 from otel_straggler.alerts.evaluation import AlertEvaluator
-from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.alerts.rule import Culprit, RunStatus
+from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.metrics.status_series import alert_families
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.views.run_view import RunView

@@ -104,8 +104,8 @@ def test_series_of_verdicts_end_with_their_run(live: Any, kit: Any) -> None:
 
 
 def test_the_last_steps_of_a_run_are_not_compared_with_its_best(start: Any, kit: Any) -> None:
-    """Rank 0 has failed, and the others wait for it in a window that is cut short: they are no slower
-    than they were. Against each other they are compared."""
+    """Rank 0 has failed, and the others wait for it in a window that is cut short: they are no
+    slower than they were. Against each other they are compared."""
     live = start(scoring__window_steps=10, scoring__grace_s=0.1)
     usual, waits = {"forward": 0.1}, {"forward": 4.0}
     for number in range(4):

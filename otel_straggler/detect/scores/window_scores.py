@@ -70,9 +70,9 @@ def score_window(
         world_size: ranks expected, 0 if unknown (then those with rows).
         threshold: a score strictly below it lists the rank.
         min_reference_samples: fewer runs never become a reference.
-        full_steps: of a whole window. One that closes with fewer is cut short by the end of its run:
-            there ranks wait for one that is gone, and few runs are not compared with the own best.
-            At the end of the input ("end") they are.
+        full_steps: of a whole window. One that closes with fewer is cut short by the end of its
+            run: there ranks wait for one that is gone, and few runs are not compared with the own
+            best. At the end of the input ("end") they are.
         counted_kernels: histograms of the window, for rows without kernels.
 
     Cost: O(n log n + ranks * (sections + kernels)), with a dense table of ranks x kernels.
