@@ -33,6 +33,7 @@ def page() -> str:
     )
 
 
+_WHILE = {"training": "trains", "working": "works", "alive": "lives", "always": "always"}
 _TEXT = """# Alerts
 
 Rules for Prometheus and Mimir, an example for Alertmanager, notification templates and a \
@@ -91,8 +92,16 @@ all on hosts under maintenance, stay in mode `observe`. Rules read the mode from
 {alerts}
 Labels: `alertname`, `severity`, `domain`, `mode`, `collector`, and as they apply `cluster`, \
 `team`, `run_id`, `job_name`, `group`, `rank`, `node`, `role`, `section`, `cause`, `reason`. An \
-alert names at most 20 ranks of a run. An alert on a score or a verdict keeps firing for {keep} \
-after its end, so that a gap between windows or a restart of the collector does not resolve it.
+alert names at most 20 ranks of a run.
+
+An alert fires only while its run is as the column "while the run" says, and ends with it at once: \
+*trains*; *works*: trains, starts, or has no known state, but neither hangs nor has ended; \
+*lives*: has not ended, as far as is known. A run that hangs or has ended has no slow ranks \
+anymore. \
+Within that, an alert on a score or a verdict keeps firing for {keep} after its condition has \
+ended, so that a gap between windows or a restart of the collector does not resolve it. The time \
+"after" of an alert on a verdict counts from the moment the verdict was confirmed, whatever \
+section, cause and cost it had since.
 
 ## Inhibition
 The Alertmanager example inhibits:
@@ -173,10 +182,11 @@ def _alerts(settings: AlertSettings) -> str:
                 ", ".join(each.severity for each in rules),
                 rule.domain or "by the cause",
                 duration(waits_s) if waits_s else "at once",
+                _WHILE[rule.during] if "run_id" in rule.labels else "",
                 "Prometheus" if rule.predicate is None else "Prometheus, collector",
             ]
         )
-    return table(["alert", "severity", "domain", "after", "evaluated by"], rows)
+    return table(["alert", "severity", "domain", "after", "while the run", "evaluated by"], rows)
 
 
 def _delays(settings: AlertSettings) -> str:

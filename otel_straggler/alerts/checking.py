@@ -15,7 +15,7 @@ from otel_straggler.alerts.catalogue import NAMES
 from otel_straggler.alerts.prometheus import LABELS, label_of
 from otel_straggler.alerts.promql import RECORDED
 from otel_straggler.errors import InputError, UnavailableError
-from otel_straggler.semconv import OF_RANK, OF_RUN, Metric
+from otel_straggler.semconv import OF_RANK, Metric
 
 with contextlib.suppress(ImportError):  # for development; nothing else reads PromQL
     import promql_parser as promql
@@ -140,7 +140,7 @@ def labels_by_name() -> Mapping[str, frozenset[str]]:
     histogram = semconv.SECTION_DURATION.prometheus_name
     return {
         **{m.prometheus_name: CONSTANT.union(m.published_labels) for m in _published()},
-        **{recorded.name: CONSTANT.union(OF_RUN) for recorded in RECORDED},
+        **{recorded.name: CONSTANT.union(recorded.of) for recorded in RECORDED},
         f"{histogram}_bucket": _OF_HISTOGRAM | {"le"},
         f"{histogram}_sum": _OF_HISTOGRAM,
         f"{histogram}_count": _OF_HISTOGRAM,

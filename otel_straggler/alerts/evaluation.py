@@ -7,15 +7,16 @@ evaluation, and ends nothing.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.messages import links
 from otel_straggler.alerts.platform_rules import LOSSES_S
-from otel_straggler.alerts.rule import AlertRule, FleetStatus, Instance
+from otel_straggler.alerts.rule import BARRED, AlertRule, FleetStatus, Instance, RunStatus
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.model.alert import Alert
+from otel_straggler.model.verdict import CALLED_SLOW
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -35,6 +36,20 @@ class _Active:
     annotations: Mapping[str, str]
     ended_at: float | None = None
     since_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """An evaluation.
+
+    Attributes:
+        runs: that there are, by run and group.
+        subjects: of what holds: name and severity of the rule, labels of the subject.
+    """
+
+    s: float
+    runs: Mapping[tuple[str, str], RunStatus]
+    subjects: frozenset[tuple[str, str, Labels]]
 
 
 @dataclass(slots=True)
@@ -72,6 +87,7 @@ class AlertEvaluator:
         self._rules = rules
         self._active: dict[Labels, _Active] = {}
         self._losses: dict[tuple[str, str], _Losses] = {}
+        self._slow_since: dict[tuple[str, str, str], float] = {}
         self._clock = 0.0
         self._last_s: float | None = None
 
@@ -83,22 +99,16 @@ class AlertEvaluator:
         if self._last_s is not None:
             self._clock += max(0.0, fleet.now_s - self._last_s)
         self._last_s = fleet.now_s
-        before, self._losses = self._losses, {}
-        runs = []
-        for run in fleet.runs:
-            losses = before.get((run.run_id, run.group)) or _Losses()
-            self._losses[run.run_id, run.group] = losses
-            runs.append(replace(run, dropped=losses.recent(run.dropped, self._clock)))
-        fleet = replace(fleet, runs=tuple(runs))
-        holding = {
-            _labels(rule, instance, fleet): (rule, instance)
-            for rule in self._rules
-            if rule.predicate is not None
-            for instance in rule.predicate(fleet, self._settings)
-        }
+        fleet = replace(fleet, runs=tuple(self._with_past(fleet.runs)))
+        holding = self._holding(fleet)
         for labels, (rule, instance) in holding.items():
             self._hold(labels, rule, instance, fleet.now_s)
-        ended = list(self._end(holding, fleet.now_s))
+        now = _Now(
+            fleet.now_s,
+            {(run.run_id, run.group): run for run in fleet.runs},
+            frozenset(_subject(rule, labels) for labels, (rule, _) in holding.items()),
+        )
+        ended = list(self._end(holding, now))
         firing = [
             Alert(labels=dict(labels), annotations=each.annotations, starts_at_s=each.since_s)
             for labels, each in self._active.items()
@@ -106,24 +116,57 @@ class AlertEvaluator:
         ]
         return (*firing, *ended)
 
+    def _with_past(self, runs: Iterable[RunStatus]) -> Iterator[RunStatus]:
+        """With the losses of the last minutes, and since when each subject is called slow."""
+        before, self._losses = self._losses, {}
+        since, self._slow_since = self._slow_since, {}
+        for run in runs:
+            losses = before.get((run.run_id, run.group)) or _Losses()
+            self._losses[run.run_id, run.group] = losses
+            slow = [v.subject_id for v in run.verdicts if v.state in CALLED_SLOW]
+            for subject in slow:
+                key = run.run_id, run.group, subject
+                self._slow_since[key] = since.get(key, self._clock)
+            slow_for_s = {
+                subject: self._clock - self._slow_since[run.run_id, run.group, subject]
+                for subject in slow
+            }
+            dropped = losses.recent(run.dropped, self._clock)
+            yield replace(run, dropped=dropped, slow_for_s=slow_for_s)
+
+    def _holding(self, fleet: FleetStatus) -> dict[Labels, tuple[AlertRule, Instance]]:
+        """Every rule is shown only the runs about which it may fire."""
+        shown = {
+            during: replace(fleet, runs=tuple(run for run in fleet.runs if run.allows(during)))
+            for during in BARRED
+        }
+        return {
+            _labels(rule, instance, fleet): (rule, instance)
+            for rule in self._rules
+            if rule.predicate is not None
+            for instance in rule.predicate(shown[rule.during], self._settings)
+        }
+
     def _hold(self, labels: Labels, rule: AlertRule, instance: Instance, now_s: float) -> None:
         named, value, facts = dict(labels), instance.value, instance.facts
         annotations = {
             "summary": rule.summary.render(named, value, facts),
             "description": rule.description.render(named, value, facts),
+            "resolved": rule.past.render(named, value, facts),
             **links(rule.name, rule.labels, self._settings, named),
         }
         each = self._active.get(labels)
         if each is None:
             each = self._active[labels] = _Active(rule, self._clock, annotations)
         each.annotations, each.ended_at = annotations, None
-        if each.since_s is None and self._clock - each.from_at >= rule.for_s(self._settings):
+        lasted_s = max(self._clock - each.from_at, instance.held_s)
+        if each.since_s is None and lasted_s >= rule.for_s(self._settings):
             each.since_s = now_s
 
-    def _end(self, holding: Mapping[Labels, object], now_s: float) -> Iterator[Alert]:
+    def _end(self, holding: Mapping[Labels, object], now: _Now) -> Iterator[Alert]:
         for labels in [labels for labels in self._active if labels not in holding]:
             each = self._active[labels]
-            if each.since_s is not None and self._keeps_firing(each):
+            if each.since_s is not None and self._keeps_firing(labels, each, now):
                 continue
             del self._active[labels]
             if each.since_s is not None:
@@ -131,13 +174,26 @@ class AlertEvaluator:
                     labels=dict(labels),
                     annotations=each.annotations,
                     starts_at_s=each.since_s,
-                    ends_at_s=max(now_s, each.since_s),
+                    ends_at_s=max(now.s, each.since_s),
                 )
 
-    def _keeps_firing(self, each: _Active) -> bool:
+    def _keeps_firing(self, labels: Labels, each: _Active, now: _Now) -> bool:
+        """Not over the end of its run, nor along with another alert on the same subject."""
         if each.ended_at is None:
             each.ended_at = self._clock
-        return self._clock - each.ended_at < each.rule.keep_firing_s(self._settings)
+        rule, named = each.rule, dict(labels)
+        if "run_id" in rule.labels:
+            run = now.runs.get((named["run_id"], named.get("group", "")))
+            if run is None or not run.allows(rule.during):
+                return False
+        if rule.subject and _subject(rule, labels) in now.subjects:
+            return False
+        return self._clock - each.ended_at < rule.keep_firing_s(self._settings)
+
+
+def _subject(rule: AlertRule, labels: Labels) -> tuple[str, str, Labels]:
+    its = tuple((name, value) for name, value in labels if name in rule.subject)
+    return rule.name, rule.severity, its
 
 
 def _labels(rule: AlertRule, instance: Instance, fleet: FleetStatus) -> Labels:

@@ -24,14 +24,14 @@ from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.detect.hangs.states import HangKind
 from otel_straggler.semconv import OF_RANK, OF_RUN
 
-_HANG_TEXT: Final = {
-    "hang_text": Lookup(
-        metric=semconv.RUN_HANG_INFO,
-        of=("cluster", "collector", "run_id", "group"),
-        label="sentence",
-    )
-}
-_RUNNING: Final = ("starting", "training", "stuck", "partly_lost", "lost")
+
+def _of_hang(label: str) -> Lookup:
+    of = ("cluster", "collector", "run_id", "group")
+    return Lookup(metric=semconv.RUN_HANG_INFO, of=of, label=label, more=f'{label}!=""')
+
+
+_HANG_TEXT: Final = {"hang_text": _of_hang("sentence")}
+_CULPRITS: Final = {"culprits": _of_hang("culprits")}
 
 # --- the run -------------------------------------------------------------------------------------
 
@@ -65,15 +65,14 @@ def _forgotten(settings: AlertSettings) -> str:
 
 
 def _missing(_: AlertSettings) -> str:
-    running = series(semconv.RUN_STATE, f'state=~"{"|".join(_RUNNING)}"')
     missing = newest(OF_RUN, semconv.RUN_RANKS, 'state="missing"')
-    return f"{missing} > 0\nand on ({WORLD}) ({running} == 1)"
+    return f"{missing} > 0"
 
 
 def _runs_with_missing(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
     for run in fleet.runs:
         missing = run.ranks.get("missing", 0)
-        if missing > 0 and run.state in _RUNNING:
+        if missing > 0:
             yield Instance(run, value=missing)
 
 
@@ -138,10 +137,15 @@ HANG_RULES: Final = (
         labels=OF_RUN,
         expression=_hung,
         predicate=lambda fleet, _: (
-            Instance(run, facts={"hang_text": run.hang_text}) for run in fleet.runs if run.is_hung
+            Instance(run, facts={"hang_text": run.hang_text, "culprits": run.culprits_text})
+            for run in fleet.runs
+            if run.is_hung
         ),
         for_s=attrgetter("hang_for_seconds"),
-        summary=Message("No progress seen in run {run_id}[ (job {job_name})]"),
+        summary=Message(
+            "No progress seen in run {run_id}[ (job {job_name})][: {culprits}]", _CULPRITS
+        ),
+        past=Message("No progress was seen in run {run_id}[ (job {job_name})]"),
         description=Message(
             "Run {run_id}[, group {group},] shows no progress.[ {hang_text}] This alert fires "
             "until the run makes progress, reports how it ended, or is acknowledged; silence is "
@@ -158,6 +162,7 @@ HANG_RULES: Final = (
         predicate=_culprit_ranks("lost"),
         for_s=attrgetter("hang_for_seconds"),
         summary=Message("Rank {rank} of run {run_id} is lost[ (host {node})]"),
+        past=Message("Rank {rank} of run {run_id} was lost[ (host {node})]"),
         description=Message(
             "The process of rank {rank}[ on {node}] of run {run_id}[, group {group},] has crashed "
             "or is stopped, or its host is cut off.[ {hang_text}]",
@@ -173,6 +178,7 @@ HANG_RULES: Final = (
         predicate=_culprit_ranks("never_joined", "left_early"),
         for_s=attrgetter("hang_for_seconds"),
         summary=Message("Run {run_id} waits for rank {rank}[ on {node}]"),
+        past=Message("Run {run_id} waited for rank {rank}[ on {node}]"),
         description=Message(
             "Rank {rank}[ on {node}] of run {run_id}[, group {group},] is alive or has ended, "
             "but has not reached the point where the others wait.[ {hang_text}]",
@@ -187,6 +193,7 @@ HANG_RULES: Final = (
         expression=_timed_out,
         predicate=_ranks_timed_out,
         summary=Message("Rank {rank}[ on {node}] of run {run_id} has exceeded its timeout"),
+        past=Message("Rank {rank}[ on {node}] of run {run_id} had exceeded its timeout"),
         description=Message(
             "The agent[ on {node}] has seen no progress of rank {rank} of run {run_id}"
             "[, group {group},] for longer than its timeout, has written diagnostics, and has done "
@@ -202,6 +209,7 @@ HANG_RULES: Final = (
         predicate=_runs_with_missing,
         for_s=attrgetter("missing_for_seconds"),
         summary=Message("Ranks of run {run_id} have never reported[ (job {job_name})]"),
+        past=Message("Ranks of run {run_id} had never reported[ (job {job_name})]"),
         description=Message(
             "{value|count} expected ranks of run {run_id}[, group {group},] have never sent "
             "anything."
@@ -216,7 +224,9 @@ HANG_RULES: Final = (
         predicate=lambda fleet, _: (
             Instance(run) for run in fleet.runs if run.state == "forgotten"
         ),
+        during="always",
         summary=Message("Monitoring gave up on run {run_id}[ (job {job_name})]"),
+        past=Message("Monitoring gave up on run {run_id}[ (job {job_name})]"),
         description=Message(
             "Monitoring gave up on run {run_id}[, group {group}]: it has been silent for so long "
             "that it is no longer tracked. How it ended is unknown; it may still hang."

@@ -238,6 +238,8 @@ def _names(text: str) -> set[str]:
 
 # --- links ---------------------------------------------------------------------------------------
 
+RUNBOOK_PATH: Final = "/runbook"
+"""Of a collector; ``?alert=`` chooses a chapter."""
 _ON_PAGE: Final = ("cluster", "run_id", "group", "rank", "node")
 """Labels that are variables of a dashboard, and that silence an alert about a run."""
 _LAST_HOUR: Final = "from=now-1h&to=now"
@@ -280,8 +282,13 @@ def _links(
     """``pair`` writes a label with its value between two texts, or nothing."""
     carried = {"cluster", "collector", *labels}
     result = {}
+    if (url := settings.page_url.rstrip("/")) and "run_id" in labels:
+        group = pair("group", "&group=", "", False) if "group" in labels else ""
+        result["page_url"] = f"{url}/#{pair('run_id', 'run=', '', False)}{group}"
     if settings.runbook_url:
         result["runbook_url"] = f"{settings.runbook_url}#{name.lower()}"
+    elif url:
+        result["runbook_url"] = f"{url}{RUNBOOK_PATH}?alert={name}"
     if url := settings.dashboard_url:
         chosen = (pair(n, f"&var-{n}=", "", False) for n in _ON_PAGE if n in carried)
         result["dashboard_url"] = f"{url}{'&' if '?' in url else '?'}{_LAST_HOUR}{''.join(chosen)}"

@@ -49,8 +49,7 @@ def _no_data(settings: AlertSettings) -> str:
 def _runs_without_data(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
     for run in fleet.runs:
         known_s = [at_s for at_s in (run.since_s, run.last_scored_at_s) if at_s is not None]
-        is_training = run.state == "training" and known_s
-        if is_training and fleet.now_s - max(known_s) > settings.no_data_seconds:
+        if known_s and fleet.now_s - max(known_s) > settings.no_data_seconds:
             yield Instance(run)
 
 
@@ -75,7 +74,8 @@ def _drops(_: AlertSettings) -> str:
     dropped = series(semconv.RUN_RECORDS_DROPPED)
     state, start = series(semconv.RUN_STATE), series(semconv.RUN_STARTED)
     return (
-        f"sum {labels} (increase({dropped}[{window}])) > 0\n"
+        f"(sum {labels} (increase({dropped}[{window}])) > 0\n"
+        f"and on ({WORLD}, reason) {dropped})\n"
         f"or\n(sum {labels} ({dropped}) > 0\n"
         f"unless sum {labels} ({dropped} offset {window})\n"
         f"and on ({WORLD}) ({state} offset {window} or time() - {start} < {number(LOSSES_S)}))"
@@ -116,8 +116,10 @@ PLATFORM_RULES: Final = (
         labels=OF_RUN,
         expression=_no_data,
         predicate=_runs_without_data,
+        during="training",
         for_s=a_minute,
         summary=Message("Run {run_id} is training but has no scores[ (job {job_name})]"),
+        past=Message("Run {run_id} was training but had no scores[ (job {job_name})]"),
         description=Message(
             "Run {run_id}[, group {group},] sends heartbeats and makes progress, but has had no "
             "scores for a long time: a slow rank in it would go unnoticed."
@@ -131,6 +133,7 @@ PLATFORM_RULES: Final = (
         expression=lambda _: f"{newest(OF_RUN, semconv.RUN_SCORING_FAILING)} > 0",
         predicate=_failing_runs,
         summary=Message("The collector fails to evaluate run {run_id}[ (job {job_name})]"),
+        past=Message("The collector failed to evaluate run {run_id}[ (job {job_name})]"),
         description=Message(
             "A mistake of collector {collector} makes the evaluation of run {run_id}"
             "[, group {group},] fail: a slow rank in it may go unnoticed. Training and other runs "
@@ -147,6 +150,7 @@ PLATFORM_RULES: Final = (
         predicate=_clashing_runs,
         for_s=a_minute,
         summary=Message("Two processes claim the same rank of run {run_id}"),
+        past=Message("Two processes claimed the same rank of run {run_id}"),
         description=Message(
             "In run {run_id} {value|count} ranks are claimed by two live processes each. They are "
             "never merged: the one with more data is scored, the other is not watched."
@@ -160,6 +164,7 @@ PLATFORM_RULES: Final = (
         expression=_drops,
         predicate=_runs_with_drops,
         summary=Message("Ranks of run {run_id} lose records ({reason})"),
+        past=Message("Ranks of run {run_id} lost records ({reason})"),
         description=Message(
             "Ranks of run {run_id}[, group {group},] have lost records in the last 5 minutes, for "
             "the reason {reason}. Training continues; scores are based on less data."
@@ -172,8 +177,10 @@ PLATFORM_RULES: Final = (
         labels=OF_RUN,
         expression=_silent,
         predicate=None,
+        during="always",  # its own condition is about the last that was known
         for_s=a_minute,
         summary=Message("Run {run_id} is silent, and no collector knows it"),
+        past=Message("Run {run_id} was silent, and no collector knew it"),
         description=Message(
             "No rank of run {run_id}[, group {group},] has reported for {value|duration}, the run "
             "had not ended, and no live collector knows it."
@@ -188,6 +195,7 @@ PLATFORM_RULES: Final = (
         predicate=None,
         for_s=attrgetter("collector_down_for_seconds"),
         summary=Message("Collector {collector} is gone"),
+        past=Message("Collector {collector} was gone"),
         description=Message(
             "Collector {collector} was scraped within the last hour but no longer is. Its runs "
             "are not monitored; those that hung when it was last seen still count as hung."
@@ -201,6 +209,7 @@ PLATFORM_RULES: Final = (
         expression=lambda _: f"count {by(())} ({series(semconv.COLLECTOR_START)})",
         predicate=lambda _fleet, _settings: (Instance(),),
         summary=Message("Alerts from collector {collector} get through"),
+        past=Message("Alerts from collector {collector} got through"),
         description=Message(
             "This alert always fires. If it stops arriving, alerts from collector {collector} do "
             "not arrive either."

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.messages import links_in_go, query_of
-from otel_straggler.alerts.promql import OF_COLLECTOR, RECORDED, duration
+from otel_straggler.alerts.promql import (
+    OF_COLLECTOR,
+    RECORDED,
+    WORLD,
+    by,
+    duration,
+    number,
+    only_during,
+    series,
+)
 from otel_straggler.alerts.rule import AlertRule
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.alerts.yaml_text import to_yaml
@@ -23,6 +33,12 @@ NOTE: Final = (
 def rules_file(settings: AlertSettings) -> str:
     """Recording rules, then alerts, in one group: within a group rules run in order."""
     recorded = [{"record": one.name, "expr": one.expression} for one in RECORDED]
+    recorded.append({"record": _EVICTED, "expr": _evicted(settings)})
+    recorded += [
+        {"record": _condition(rule), "expr": rule.expression(settings)}
+        for rule in CATALOGUE
+        if rule.keep_firing_s(settings)
+    ]
     alerts = [_alert(rule, settings) for rule in CATALOGUE]
     group = {
         "name": "otel-straggler",
@@ -33,13 +49,9 @@ def rules_file(settings: AlertSettings) -> str:
 
 
 def _alert(rule: AlertRule, settings: AlertSettings) -> dict[str, Any]:
-    written: dict[str, Any] = {"alert": rule.name, "expr": rule.expression(settings)}
-    for name, seconds in (
-        ("for", rule.for_s(settings)),
-        ("keep_firing_for", rule.keep_firing_s(settings)),
-    ):
-        if seconds:
-            written[name] = duration(seconds)
+    written: dict[str, Any] = {"alert": rule.name, "expr": _expression(rule, settings)}
+    if rule.for_s(settings) and not rule.subject:
+        written["for"] = duration(rule.for_s(settings))
     written["labels"] = {
         "severity": rule.severity,
         "domain": rule.domain or _DOMAIN_BY_CAUSE,
@@ -49,9 +61,57 @@ def _alert(rule: AlertRule, settings: AlertSettings) -> dict[str, Any]:
     written["annotations"] = {
         "summary": rule.summary.in_go(),
         "description": rule.description.in_go(),
+        "resolved": rule.past.in_go(),
         **links_in_go(rule.name, rule.labels, settings),
     }
     return written
+
+
+# --- what keeps firing ---------------------------------------------------------------------------
+
+_EVICTED: Final = "run:straggler_run_evicted:max"
+
+
+def _expression(rule: AlertRule, settings: AlertSettings) -> str:
+    """The condition of a rule, and what it outlasts: Prometheus' ``keep_firing_for`` would outlast
+    the end of the run as well."""
+    if not rule.keep_firing_s(settings):
+        return only_during(rule.during, rule.labels, rule.expression(settings))
+    labels, condition = by(rule.labels), _condition(rule)
+    kept_s = rule.keep_firing_s(settings) + settings.evaluation_seconds / 2.0
+    firing = f'ALERTS{{alertname="{rule.name}", severity="{rule.severity}", alertstate="firing"}}'
+    held = [
+        f"max {labels} (last_over_time({condition}[{duration(kept_s)}]))",
+        f"and on {labels.removeprefix('by ')} {firing}",
+        f"unless on ({WORLD}) {_EVICTED}",
+    ]
+    if rule.subject:
+        of_subject = ", ".join((*OF_COLLECTOR, *rule.subject))
+        held.append(f"unless on ({of_subject}) {condition}")
+    kept = "\n  ".join(held)
+    return only_during(rule.during, rule.labels, f"max {labels} ({condition})\nor\n({kept})")
+
+
+def _condition(rule: AlertRule) -> str:
+    """The series that records it, without its time.
+
+    >>> _condition(CATALOGUE[6])
+    'alert:straggler_rank_straggling:critical'
+    """
+    words = re.findall("[A-Z][a-z]+", rule.name)
+    return f"alert:{'_'.join(words).lower()}:{rule.severity}"
+
+
+def _evicted(settings: AlertSettings) -> str:
+    """Runs that a collector has known, and knows no more although it has long been there."""
+    kept_s, known = settings.keep_firing_seconds, series(semconv.RUN_PAGES)
+    start = f"max by (cluster, collector) ({series(semconv.COLLECTOR_START)})"
+    window = duration(kept_s + settings.evaluation_seconds)
+    return (
+        f"max {by(semconv.OF_RUN)} (last_over_time({known}[{window}]))\n"
+        f"unless on ({WORLD}) {known}\n"
+        f"and on (cluster, collector) (time() - {start} > {number(kept_s)})"
+    )
 
 
 # --- labels that another series has --------------------------------------------------------------

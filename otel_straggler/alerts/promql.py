@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from otel_straggler import semconv
+from otel_straggler.alerts.rule import BARRED, During
+from otel_straggler.model.verdict import CALLED_SLOW
 from otel_straggler.semconv import OF_RUN, Metric
 
 OF_COLLECTOR: Final = ("cluster", "collector")
 WORLD: Final = "cluster, collector, run_id, group"
 """The labels of a run at one collector; for ``on``."""
+SUBJECT: Final = f"{WORLD}, subject_id"
 ANYWHERE: Final = "cluster, run_id, group"
 """The labels of a run at all collectors."""
 
@@ -69,14 +72,20 @@ class Recorded:
     never beats a newer one.
 
     Attributes:
-        expression: PromQL that gives the labels of a run.
+        expression: PromQL that gives these labels.
+        of: labels, besides those of the collector.
     """
 
     name: str
     expression: str
+    of: tuple[str, ...] = OF_RUN
 
 
-_ENDS = "finished|cancelled|preempted|failed|ended|forgotten"
+def _in_states(during: During) -> str:
+    states = "|".join(BARRED[during])
+    return newest(OF_RUN, semconv.RUN_STATE, f'state=~"{states}"')
+
+
 HUNG: Final = Recorded("run:straggler_run_hung:max", newest(OF_RUN, semconv.RUN_HUNG))
 LAST_SEEN: Final = Recorded(
     "run:straggler_run_heard:timestamp_seconds",
@@ -86,16 +95,59 @@ HUNG_AT: Final = Recorded(
     "run:straggler_run_hung:timestamp_seconds",
     f"max {by(OF_RUN)} (timestamp({series(semconv.RUN_HUNG)}) and {series(semconv.RUN_HUNG)} == 1)",
 )
-ENDED: Final = Recorded(
-    "run:straggler_run_ended:max", newest(OF_RUN, semconv.RUN_STATE, f'state=~"{_ENDS}"')
-)
+ENDED: Final = Recorded("run:straggler_run_ended:max", _in_states("alive"))
+IDLE: Final = Recorded("run:straggler_run_idle:max", _in_states("working"))
+UNTRAINED: Final = Recorded("run:straggler_run_not_training:max", _in_states("training"))
 HEARTBEAT: Final = Recorded(
     "run:straggler_last_heartbeat:timestamp_seconds", newest(OF_RUN, semconv.LAST_HEARTBEAT)
 )
 SCORED: Final = Recorded(
     "run:straggler_last_scored:timestamp_seconds", newest(OF_RUN, semconv.RANK_LAST_SCORED)
 )
-RECORDED: Final = (HUNG, LAST_SEEN, HUNG_AT, ENDED, HEARTBEAT, SCORED)
+
+
+def _slow_since(name: str) -> str:
+    """Its own last value while a subject is called slow; else now."""
+    states = "|".join(sorted(CALLED_SLOW))
+    info = series(semconv.VERDICT_INFO, f'state=~"{states}"')
+    slow = f"({info}\n  unless on ({SUBJECT}) ({semconv.VERDICT_SILENCED.prometheus_name} == 1))"
+    return (
+        f"(min by ({SUBJECT}) ({name})\n  and on ({SUBJECT}) {slow})\n"
+        f"or\n(0 * max by ({SUBJECT}) {slow} + time())"
+    )
+
+
+_SLOW: Final = "subject:straggler_verdict_slow:since_seconds"
+SLOW_SINCE: Final = Recorded(_SLOW, _slow_since(_SLOW), of=("run_id", "group", "subject_id"))
+"""Since when a subject has been called slow without a gap, whatever section, cause and cost."""
+RECORDED: Final = (
+    HUNG,
+    LAST_SEEN,
+    HUNG_AT,
+    ENDED,
+    IDLE,
+    UNTRAINED,
+    HEARTBEAT,
+    SCORED,
+    SLOW_SINCE,
+)
+_BARRED_BY: Final[dict[During, Recorded]] = {
+    "training": UNTRAINED,
+    "working": IDLE,
+    "alive": ENDED,
+}
+
+
+def only_during(during: During, labels: tuple[str, ...], expression: str) -> str:
+    """Restrict ``expression`` to runs about which such an alert may fire; see ``BARRED``. An alert
+    on a run as a whole may while one of its groups may."""
+    recorded = _BARRED_BY.get(during)
+    if recorded is None or "run_id" not in labels:
+        return expression
+    if "group" in labels:
+        return f"({expression})\nunless on ({WORLD}) ({recorded.name} == 1)"
+    run = "cluster, collector, run_id"
+    return f"({expression})\nunless on ({run}) (min by ({run}) ({recorded.name}) == 1)"
 
 
 def hung_when_last_seen(within_s: float) -> str:

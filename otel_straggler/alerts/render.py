@@ -136,9 +136,11 @@ def _receivers() -> list[dict[str, Any]]:
                     "send_resolved": True,
                     "description": _template("straggler.pagerduty.description"),
                     "severity": "{{ .CommonLabels.severity }}",
-                    "client_url": "{{ .CommonAnnotations.dashboard_url }}",
+                    "client_url": "{{ with .CommonAnnotations.page_url }}{{ . }}{{ else }}"
+                    "{{ .CommonAnnotations.dashboard_url }}{{ end }}",
                     "details": {
                         "alerts": _template("straggler.pagerduty.details"),
+                        "page": "{{ .CommonAnnotations.page_url }}",
                         "runbook": "{{ .CommonAnnotations.runbook_url }}",
                         "silence": "{{ .CommonAnnotations.silence_url }}",
                     },

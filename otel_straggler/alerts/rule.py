@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final, Literal
 
 from otel_straggler.alerts.messages import Facts, Message
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.detect.hangs.states import HangKind, RunState
+from otel_straggler.detect.hangs.states import ENDS, HANGS, HangKind, RunState
 from otel_straggler.model.alert import Domain, Severity
 from otel_straggler.model.verdict import Verdict
+
+During = Literal["training", "working", "alive", "always"]
+"""When an alert about a run may fire: while the run trains; unless it hangs or is over; unless it
+is over; whatever became of it."""
+OVER: Final[tuple[RunState, ...]] = (*ENDS, "forgotten")
+IDLE: Final[tuple[RunState, ...]] = (*OVER, *HANGS)
+BARRED: Final[Mapping[During, tuple[RunState, ...]]] = {
+    "training": (*IDLE, "starting"),
+    "working": IDLE,
+    "alive": OVER,
+    "always": (),
+}
+"""States of its run in which an alert neither fires nor goes on firing: the one condition of rules
+and collector. In a state that is unknown it may."""
+
 
 # --- the input -----------------------------------------------------------------------------------
 
@@ -63,13 +79,15 @@ class RunStatus:
     Attributes:
         pages: whether its alerts may notify anybody.
         attempt: the newest.
-        state, is_hung, hang_text: of ``straggler.run.state``, ``.hung`` and ``.hang_info``.
+        state, is_hung, hang_text: of ``straggler.run.state``, ``.hung`` and ``.hang_info``. Without
+            heartbeats it is "starting", and "lost" once spans have stopped.
+        culprits_text: the ranks that a hang waits for, with their hosts; for people.
         why: the kind of hang, as in ``straggler.run.hang_info``; None if there is none.
         since_s: since when it is in this state; None if unknown.
         culprits: the ranks that a hang waits for, at most 20.
         timed_out: ranks that exceed a timeout of their node's agent, at most 20.
         ranks: ranks by state, and "missing": expected and never seen; empty if no rank sends
-            heartbeats, so that its state stays "starting".
+            heartbeats.
         last_scored_at_s: of the newest scores; None if there never were any.
         verdicts: the newest of every subject, without silenced ones.
         data_sections: sections of the newest window of the kind "data".
@@ -77,7 +95,9 @@ class RunStatus:
         clashes: ranks claimed by two live sessions, over all groups of the run.
         dropped: records lost by all ranks since this collector first saw them, by reason.
         hourly_goodput: of the last hour; NaN if unknown.
-        is_failing: its evaluation fails by a mistake of the collector, and the run goes on.
+        is_failing: its evaluation fails by a mistake of the collector.
+        slow_for_s: since how many seconds each subject has been called slow, by ``subject_id``; the
+            evaluator keeps it.
     """
 
     run_id: str
@@ -91,6 +111,7 @@ class RunStatus:
     is_hung: bool = False
     why: HangKind | None = None
     hang_text: str = ""
+    culprits_text: str = ""
     culprits: tuple[Culprit, ...] = ()
     timed_out: tuple[TimedOut, ...] = ()
     ranks: Mapping[str, int] = field(default_factory=dict)
@@ -103,6 +124,15 @@ class RunStatus:
     dropped: Mapping[str, int] = field(default_factory=dict)
     hourly_goodput: float = float("nan")
     is_failing: bool = False
+    slow_for_s: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def has_known_state(self) -> bool:
+        """Whether ``straggler.run.state`` is published."""
+        return bool(self.ranks) or self.state != "starting"
+
+    def allows(self, during: During) -> bool:
+        return not self.has_known_state or self.state not in BARRED[during]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +166,7 @@ class Instance:
         labels: further labels of the subject; empty ones are left out.
         value, facts: for the messages.
         domain: for an alert whose domain depends on the cause.
+        held_s: for how long it holds already, under whichever labels.
     """
 
     run: RunStatus | None = None
@@ -143,6 +174,7 @@ class Instance:
     value: float = 1.0
     facts: Facts = field(default_factory=dict)
     domain: Domain = "model"
+    held_s: float = 0.0
 
 
 Expression = Callable[[AlertSettings], str]
@@ -167,9 +199,15 @@ class AlertRule:
         labels: of its subject, besides cluster and collector.
         expression: PromQL that gives one element for each subject, with these labels and no other.
         predicate: the same from what a collector knows; None: only an outside observer can tell.
+        during: see :data:`During`; without a run it is of no account.
         for_s: how long it must hold before it fires.
-        keep_firing_s: how long it keeps firing after its condition has ended.
-        summary, description: messages; the summary uses no number.
+        keep_firing_s: how long it keeps firing after its condition has ended, unless its run may no
+            longer have it.
+        subject: what it is about, where further labels say why: labels that it shares with what
+            replaces it at once. Its ``for_s`` then counts from when the verdict was confirmed, as
+            ``held_s`` has it, not from when the labels or the value became what they are.
+        summary, description: messages; the summary uses no number. past: the summary once it is
+            over.
     """
 
     name: str
@@ -178,7 +216,10 @@ class AlertRule:
     labels: tuple[str, ...]
     expression: Expression
     predicate: Predicate | None
+    during: During = "alive"
     for_s: Seconds = at_once
     keep_firing_s: Seconds = at_once
+    subject: tuple[str, ...] = ()
     summary: Message
+    past: Message
     description: Message

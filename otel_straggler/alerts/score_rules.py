@@ -10,7 +10,7 @@ from typing import Final
 
 from otel_straggler import semconv
 from otel_straggler.alerts.messages import Lookup, Message
-from otel_straggler.alerts.promql import WORLD, by, newest, number, series
+from otel_straggler.alerts.promql import SLOW_SINCE, SUBJECT, WORLD, by, newest, number, series
 from otel_straggler.alerts.rule import (
     AlertRule,
     Expression,
@@ -20,7 +20,6 @@ from otel_straggler.alerts.rule import (
     RunStatus,
     Score,
     Scores,
-    a_minute,
 )
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.goodput.live import ROLLING_S
@@ -29,7 +28,6 @@ from otel_straggler.model.causes import CAUSES, Cause
 from otel_straggler.model.verdict import CALLED_SLOW, Scope, Verdict
 from otel_straggler.semconv import OF_RANK, OF_RUN, Metric
 
-_SUBJECT: Final = f"{WORLD}, subject_id"
 _CALLED_SLOW: Final = "|".join(sorted(CALLED_SLOW))
 
 
@@ -80,21 +78,23 @@ _OF_STEPS: Final = f'cause!="{_WRITER}"'
 def _slow(
     scope: Scope, labels: tuple[str, ...], *, pages: bool, causes: str = _OF_STEPS
 ) -> Expression:
-    """Active verdicts that are not silenced, the costliest; the value is the number of GPUs
-    lost."""
+    """Verdicts that have stood for long enough and are not silenced, the costliest; the value is
+    the number of GPUs lost."""
 
-    def expression(_: AlertSettings) -> str:
+    def expression(settings: AlertSettings) -> str:
         chosen = f'scope="{scope}", {causes}, state=~"{_CALLED_SLOW}"'
         info = series(semconv.VERDICT_INFO, chosen)
-        lost = f"max by ({_SUBJECT}) ({semconv.VERDICT_LOSS.prometheus_name})"
+        lost = f"max by ({SUBJECT}) ({semconv.VERDICT_LOSS.prometheus_name})"
         silenced = semconv.VERDICT_SILENCED.prometheus_name
+        for_s = number(settings.straggling_for_seconds)
         paging = f"({semconv.VERDICT_PAGES.prometheus_name} == 1)"
         return (
             f"topk by ({WORLD}) ({MAX_NAMED}, max {by(labels)} (\n"
             f"  max {by((*labels, 'subject_id'))} ({info})\n"
-            f"  * on ({_SUBJECT}) group_left () {lost}\n"
-            f"  unless on ({_SUBJECT}) ({silenced} == 1)\n"
-            f"  {'and' if pages else 'unless'} on ({_SUBJECT}) {paging}\n))"
+            f"  * on ({SUBJECT}) group_left () {lost}\n"
+            f"  unless on ({SUBJECT}) ({silenced} == 1)\n"
+            f"  and on ({SUBJECT}) (time() - {SLOW_SINCE.name} >= {for_s})\n"
+            f"  {'and' if pages else 'unless'} on ({SUBJECT}) {paging}\n))"
         )
 
     return expression
@@ -123,7 +123,9 @@ def _slow_writers(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
     for run in fleet.runs:
         for verdict in [*_active(run, "rank", are_writers=True)][:MAX_NAMED]:
             labels = {"rank": str(verdict.rank), "node": verdict.node, "role": verdict.role}
-            yield Instance(run, labels, value=verdict.gpu_seconds_lost_per_hour / 3_600.0)
+            lost_gpus = verdict.gpu_seconds_lost_per_hour / 3_600.0
+            held_s = run.slow_for_s.get(verdict.subject_id, 0.0)
+            yield Instance(run, labels, value=lost_gpus, held_s=held_s)
 
 
 def _instance(run: RunStatus, verdict: Verdict) -> Instance:
@@ -135,6 +137,7 @@ def _instance(run: RunStatus, verdict: Verdict) -> Instance:
         run,
         labels,
         value=verdict.gpu_seconds_lost_per_hour / 3_600.0,
+        held_s=run.slow_for_s.get(verdict.subject_id, 0.0),
         facts={"slowdown": verdict.slowdown} if math.isfinite(verdict.slowdown) else {},
         domain="data" if is_data else CAUSES[verdict.cause].domain,
     )
@@ -146,31 +149,27 @@ def _instance(run: RunStatus, verdict: Verdict) -> Instance:
 def _slow_run(settings: AlertSettings) -> str:
     info = series(semconv.VERDICT_INFO, f'scope=~"host|rank", {_OF_STEPS}, state=~"{_CALLED_SLOW}"')
     silenced = semconv.VERDICT_SILENCED.prometheus_name
-    training = series(semconv.RUN_STATE, 'state="training"')
     return (
         f"{newest(OF_RUN, semconv.RUN_SLOWDOWN)} > {number(settings.run_slowdown_threshold)}\n"
-        f"and on ({WORLD}) ({training} == 1)\n"
-        f"unless on ({WORLD}) ({info} unless on ({_SUBJECT}) ({silenced} == 1))"
+        f"unless on ({WORLD}) ({info} unless on ({SUBJECT}) ({silenced} == 1))"
     )
 
 
 def _slow_runs(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
     for run in fleet.runs:
-        is_slow = run.state == "training" and run.slowdown > settings.run_slowdown_threshold
+        is_slow = run.slowdown > settings.run_slowdown_threshold
         if is_slow and not any(_active(run, "rank", "host")):
             yield Instance(run, value=run.slowdown)
 
 
 def _low_goodput(settings: AlertSettings) -> str:
     hourly = newest(OF_RUN, semconv.RUN_ROLLING_GOODPUT, f'window="{ROLLING_S[0]}"')
-    training = series(semconv.RUN_STATE, 'state="training"')
-    limit = number(settings.goodput_threshold)
-    return f"{hourly} < {limit}\nand on ({WORLD}) ({training} == 1)"
+    return f"{hourly} < {number(settings.goodput_threshold)}"
 
 
 def _runs_of_low_goodput(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
     for run in fleet.runs:
-        if run.state == "training" and run.hourly_goodput < settings.goodput_threshold:
+        if run.hourly_goodput < settings.goodput_threshold:
             yield Instance(run, value=run.hourly_goodput)
 
 
@@ -192,9 +191,12 @@ _RANK_RULE: Final = AlertRule(
     labels=_OF_SLOW_RANK,
     expression=_slow("rank", _OF_SLOW_RANK, pages=True),
     predicate=_slow_subjects("rank", pages=True),
+    during="working",
+    subject=OF_RANK,
     for_s=attrgetter("straggling_for_seconds"),
     keep_firing_s=attrgetter("keep_firing_seconds"),
     summary=Message("Rank {rank}[ on {node}] slows down run {run_id}"),
+    past=Message("Rank {rank}[ on {node}] slowed down run {run_id}"),
     description=Message(
         "Rank {rank}[ on {node}] of run {run_id}[, group {group},] is slow"
         "[ in section {section}][: it takes {slowdown|ratio} times as long as its peers]. "
@@ -209,9 +211,12 @@ _HOST_RULE: Final = AlertRule(
     labels=_OF_SLOW_HOST,
     expression=_slow("host", _OF_SLOW_HOST, pages=True),
     predicate=_slow_subjects("host", pages=True),
+    during="working",
+    subject=(*OF_RUN, "node"),
     for_s=attrgetter("straggling_for_seconds"),
     keep_firing_s=attrgetter("keep_firing_seconds"),
     summary=Message("Host {node} slows down run {run_id}"),
+    past=Message("Host {node} slowed down run {run_id}"),
     description=Message(
         "All ranks on host {node} of run {run_id}[, group {group},] are slow[ in section "
         "{section}][: they take {slowdown|ratio} times as long as their peers]. "
@@ -243,9 +248,12 @@ SCORE_RULES: Final = (
         labels=OF_RANK,
         expression=_slow("rank", OF_RANK, pages=False, causes=f'cause="{_WRITER}"'),
         predicate=_slow_writers,
-        for_s=a_minute,
+        during="working",
+        subject=OF_RANK,
+        for_s=attrgetter("straggling_for_seconds"),
         keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message("Rank {rank}[ on {node}] writes checkpoints slowly in run {run_id}"),
+        past=Message("Rank {rank}[ on {node}] wrote checkpoints slowly in run {run_id}"),
         description=Message(
             "Rank {rank}[ on {node}] of run {run_id}[, group {group},] takes much longer than its "
             "peers to write its part of a checkpoint in most of the last saves. A save is complete "
@@ -260,10 +268,14 @@ SCORE_RULES: Final = (
         labels=(*OF_RANK, "section"),
         expression=_low_sections(semconv.SECTION_RELATIVE, "relative_threshold"),
         predicate=_low(attrgetter("section_relative"), "relative_threshold"),
+        during="working",
         for_s=attrgetter("score_for_seconds"),
         keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message(
             "Rank {rank}[ on {node}] has a low score in section {section} of run {run_id}"
+        ),
+        past=Message(
+            "Rank {rank}[ on {node}] had a low score in section {section} of run {run_id}"
         ),
         description=Message(
             "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
@@ -277,10 +289,14 @@ SCORE_RULES: Final = (
         labels=(*OF_RANK, "section"),
         expression=_low_sections(semconv.SECTION_INDIVIDUAL, "individual_threshold"),
         predicate=_low(attrgetter("section_individual"), "individual_threshold"),
+        during="working",
         for_s=attrgetter("score_for_seconds"),
         keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message(
             "Rank {rank}[ on {node}] is slower than it was in section {section} of run {run_id}"
+        ),
+        past=Message(
+            "Rank {rank}[ on {node}] was slower than before in section {section} of run {run_id}"
         ),
         description=Message(
             "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
@@ -294,9 +310,11 @@ SCORE_RULES: Final = (
         labels=OF_RANK,
         expression=_low_gpus,
         predicate=_low(attrgetter("gpu_relative"), "gpu_threshold"),
+        during="working",
         for_s=attrgetter("score_for_seconds"),
         keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message("The GPU of rank {rank}[ on {node}] is slow in run {run_id}"),
+        past=Message("The GPU of rank {rank}[ on {node}] was slow in run {run_id}"),
         description=Message(
             "Kernels of rank {rank}[ on {node}] in run {run_id}[, group {group},] run at "
             "{value|percent} of the best rank's speed."
@@ -309,9 +327,11 @@ SCORE_RULES: Final = (
         labels=OF_RUN,
         expression=_slow_run,
         predicate=_slow_runs,
+        during="training",
         for_s=attrgetter("run_slow_for_seconds"),
         keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message("Run {run_id} is slow, and no rank or host is to blame[ (job {job_name})]"),
+        past=Message("Run {run_id} was slow, and no rank or host was to blame[ (job {job_name})]"),
         description=Message(
             "Run {run_id}[, group {group},] takes {value|ratio} times as long as it could, but "
             "no rank or host has a slow verdict."
@@ -324,10 +344,14 @@ SCORE_RULES: Final = (
         labels=OF_RUN,
         expression=_low_goodput,
         predicate=_runs_of_low_goodput,
+        during="training",
         for_s=attrgetter("run_slow_for_seconds"),
         keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message(
             "Run {run_id} spends much of its time on other things than steps[ (job {job_name})]"
+        ),
+        past=Message(
+            "Run {run_id} spent much of its time on other things than steps[ (job {job_name})]"
         ),
         description=Message(
             "Goodput of run {run_id}[, group {group},] was {value|percent} in the last hour. Its "

@@ -88,10 +88,17 @@ class AlertSettings:
         "address of the run dashboard; `var-cluster=`, `var-run_id=` and so on are added. Empty = "
         "no link",
     )
+    page_url: str = option(
+        "",
+        _LINK,
+        "address of a collector's live page; the run is added. Empty = no link from Prometheus; "
+        "the collector's own alerts link to its page",
+    )
     runbook_url: str = option(
         "",
         _LINK,
-        "where you keep `alerts/RUNBOOK.md`; `#` and the alert's name are added. Empty = no link",
+        "where you keep `alerts/RUNBOOK.md`; `#` and the alert's name are added. Empty = the copy "
+        "at `page_url`",
     )
     alertmanager_url: str = option("", _LINK, "where alerts are silenced. Empty = no link")
 

@@ -46,7 +46,7 @@ DAY_S = 24 * HOUR_S
 WEEK_S = 7 * DAY_S
 OF_THE_TIME_OF_RECORDING = (
     "Verdicts were confirmed when this was recorded, under the settings of that time "
-    "(min_slowdown, windows_steps and the like); here page_slowdown and page_loss are applied to "
+    "(min_slowdown, windows_steps and the like); here the three page_* limits are applied to "
     "the numbers that were stored: of every change of state, and of the moment of a notification."
 )
 _SQLITE = b"SQLite format 3\0"
@@ -270,8 +270,9 @@ def print_pages(recorded: Recorded, settings: VerdictSettings, name: str, consol
         _print_newest(console, run)
     if len(recorded.runs) > 1:
         _print_part(console, f"all {len(recorded.runs):,} runs", recorded.runs)
-    slowdown, loss = settings.page_slowdown, settings.page_loss
-    _print(console, f"settings: page_slowdown {slowdown:g}, page_loss {loss:g}")
+    names = ("page_slowdown", "page_loss", "page_gpu_hours")
+    limits = ", ".join(f"{name} {getattr(settings, name):g}" for name in names)
+    _print(console, f"settings: {limits}")
     if recorded.kind == "history":
         _print(console, OF_THE_TIME_OF_RECORDING)
 

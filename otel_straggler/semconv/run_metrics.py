@@ -142,9 +142,10 @@ RUN_HUNG = gauge("straggler.run.hung", "{flag}", "1 while the run is hung and un
 RUN_HANG_INFO = gauge(
     "straggler.run.hang_info",
     "{info}",
-    "why the ranks of a hung run wait; always 1",
+    "why the ranks of a hung run wait, and for whom on which hosts; always 1",
     "why",
     "sentence",
+    "culprits",
 )
 RUN_RANKS = gauge("straggler.run.ranks", "{rank}", "ranks of the run, by their state", "state")
 RUN_SCORING_FAILING = gauge(

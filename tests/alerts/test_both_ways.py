@@ -33,6 +33,7 @@ SETTINGS = AlertSettings(
     run_slow_for_seconds=120.0,
     keep_firing_seconds=30.0,
     dashboard_url="https://g.example/d/run",
+    page_url="https://c.example",
     runbook_url="https://r.example/page",
     alertmanager_url="https://a.example",
 )
@@ -126,6 +127,7 @@ def _run(random_: random.Random, run_id: str) -> RunStatus:
         since_s=0.0,
         is_hung=is_hung,
         hang_text=random_.choice(["", "rank 3: no sign of life."]) if is_hung else "",
+        culprits_text=random_.choice(["", "ranks 1 and 2 on n0"]) if is_hung else "",
         culprits=_culprits(random_) if is_hung else (),
         timed_out=tuple(
             TimedOut(
@@ -198,9 +200,28 @@ def _verdict(random_: random.Random, run_id: str, n: int) -> Verdict:
 # --- the same as series --------------------------------------------------------------------------
 
 
-def _series(watched: FleetStatus, dropped: dict[str, dict[str, int]]) -> Any:
+def series_at(watched: FleetStatus) -> dict[str, str]:
+    """Values by series at this moment; losses as totals."""
+    result = {
+        each["series"]: each["values"].partition("+")[0]
+        for each in _series(watched, {run.run_id: {} for run in watched.runs}, 0)
+    }
+    for name in result:
+        if name.startswith(semconv.LAST_HEARTBEAT.prometheus_name):
+            result[name] = f"{watched.now_s:g}"
+        if name.startswith(semconv.COLLECTOR_START.prometheus_name):
+            result[name] = "-100000"  # long before
+    for run in watched.runs:
+        for reason, lost in run.dropped.items():
+            of_run = labels_text(run_id=run.run_id, collector=watched.collector, reason=reason)
+            result[f"{semconv.RUN_RECORDS_DROPPED.prometheus_name}{{{of_run}}}"] = str(lost)
+    return result
+
+
+def _series(
+    watched: FleetStatus, dropped: dict[str, dict[str, int]], count: int = END_S // STEP_S
+) -> Any:
     constant = {"collector": watched.collector, "cluster": watched.cluster}
-    count = END_S // STEP_S
 
     def one(metric: Metric, value: float | str, **labels: object) -> dict[str, str]:
         known = {k: v for k, v in {**labels, **constant, "instance": "a:1"}.items() if v != ""}
@@ -227,8 +248,9 @@ def _series(watched: FleetStatus, dropped: dict[str, dict[str, int]]) -> Any:
         if run.hourly_goodput == run.hourly_goodput:
             hourly = {**of_run, "window": 3600}
             yield one(semconv.RUN_ROLLING_GOODPUT, run.hourly_goodput, **hourly)
-        if run.hang_text:
-            yield one(semconv.RUN_HANG_INFO, 1.0, **of_run, why="lost", sentence=run.hang_text)
+        if run.is_hung:
+            texts = {"sentence": run.hang_text, "culprits": run.culprits_text}
+            yield one(semconv.RUN_HANG_INFO, 1.0, **of_run, why="lost", **texts)
         if run.last_scored_at_s is not None:
             yield one(semconv.RANK_LAST_SCORED, run.last_scored_at_s, **of_rank)
         for state, ranks in run.ranks.items():

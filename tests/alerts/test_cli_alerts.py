@@ -78,7 +78,7 @@ def test_a_right_file_and_a_wrong_one_are_told_apart(
     wrong = tmp_path / "wrong.yaml"
     wrong.write_text(RULES.read_text().replace("straggler_run_slowdown", "straggler_run_slow"))
     assert main(["alerts", "check", str(RULES), str(wrong)]) == 1
-    assert "StragglerRunSlow: straggler_run_slow: no metric" in capsys.readouterr().out
+    assert ":warning: straggler_run_slow: no metric" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["StragglerRankLost", "ranklost"])

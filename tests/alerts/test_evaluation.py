@@ -61,6 +61,7 @@ def test_a_hang_is_told_after_its_time_with_all_its_labels_and_words() -> None:
         "description": "Run r1, group actor, shows no progress. rank 3: no sign of life. "
         "This alert fires until the run makes progress, reports how it ended, or is "
         "acknowledged; silence is not recovery.",
+        "resolved": "No progress was seen in run r1 (job llm)",
     }
     assert (alert.starts_at_s, alert.ends_at_s) == (1_015, None)
 

@@ -39,6 +39,7 @@ CHANGED = {
     "give_up_seconds": "259201",
     "evaluation_seconds": "20",
     "dashboard_url": "https://grafana.example/d/run",
+    "page_url": "https://collector.example/",
     "runbook_url": "https://runbook.example/page",
     "alertmanager_url": "https://alerts.example",
 }
@@ -49,7 +50,11 @@ CONCERNS = {
     "run_slowdown_threshold": {"StragglerRunSlow"},
     "goodput_threshold": {"StragglerGoodputLow"},
     "score_for_seconds": {"StragglerScoreLow", "StragglerRankDegraded", "StragglerGpuSlow"},
-    "straggling_for_seconds": {"StragglerRankStraggling", "StragglerHostSlow"},
+    "straggling_for_seconds": {
+        "StragglerRankStraggling",
+        "StragglerHostSlow",
+        "StragglerCheckpointWriterSlow",
+    },
     "hang_for_seconds": {"StragglerRunHung", "StragglerRankLost", "StragglerRankStuck"},
     "missing_for_seconds": {"StragglerRanksMissing"},
     "no_data_seconds": {"StragglerNoData"},
@@ -68,8 +73,9 @@ CONCERNS = {
         "StragglerCheckpointWriterSlow",
     },
     "give_up_seconds": set(NAMES),  # how far back mode and team are looked up
-    "evaluation_seconds": set(),
+    "evaluation_seconds": {rule.name for rule in CATALOGUE if rule.keep_firing_s(AlertSettings())},
     "dashboard_url": set(NAMES),
+    "page_url": set(NAMES),  # of a run; the runbook of all
     "runbook_url": set(NAMES),
     "alertmanager_url": set(NAMES),
 }
@@ -254,9 +260,17 @@ def test_a_summary_names_no_number_and_no_label_holds_one() -> None:
 
 
 def alerts_in(text: str) -> dict[tuple[str, str], Any]:
+    """Each with its condition, if that is recorded."""
     [group] = yaml.safe_load(text)["groups"]
     alerts = [rule for rule in group["rules"] if "alert" in rule]
-    return {(rule["alert"], rule["labels"]["severity"]): rule for rule in alerts}
+    recorded = {rule["record"]: rule["expr"] for rule in group["rules"] if "record" in rule}
+    return {
+        (rule["alert"], rule["labels"]["severity"]): [
+            rule,
+            *(recorded[name] for name in re.findall(r"alert:\w+:\w+", rule["expr"])),
+        ]
+        for rule in alerts
+    }
 
 
 def read(file: Path) -> Any:

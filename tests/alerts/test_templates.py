@@ -96,17 +96,33 @@ def test_what_has_ended_stands_below_what_fires(amtool: Program, tmp_path: Path)
     assert text.splitlines() == ["- critical: Sum 2. Tell 2.", "- resolved: Sum 1"]
 
 
+@pytest.mark.parametrize("name", ["straggler.slack.text", "straggler.plain.text"])
+def test_what_is_over_is_told_in_the_past_tense(name: str, amtool: Program, tmp_path: Path) -> None:
+    """It says nothing of a run that has ended as if it went on."""
+    past = {"resolved": "Rank 3 slowed down run r1"}
+    ended = alert("StragglerRankStraggling", "resolved", rank=3, links=past)
+    assert render(amtool, tmp_path, name, ended)[2:] == "resolved: Rank 3 slowed down run r1"
+
+
 def test_links_that_all_share_are_named(amtool: Program, tmp_path: Path) -> None:
     """Those that are there."""
-    links = {"runbook_url": "https://r.example/p#x", "silence_url": "https://a.example/s"}
+    links = {
+        "page_url": "https://c.example/#run=r1",
+        "runbook_url": "https://r.example/p#x",
+        "silence_url": "https://a.example/s",
+    }
     alerts = [alert("StragglerRunHung", links=links)]
     text = render(amtool, tmp_path, "straggler.plain.text", *alerts)
     assert text.splitlines()[1:] == [
+        "Page: https://c.example/#run=r1",
         "Runbook: https://r.example/p#x",
         "Silence: https://a.example/s",
     ]
     text = render(amtool, tmp_path, "straggler.slack.text", *alerts)
-    assert "<https://r.example/p#x|Runbook> <https://a.example/s|Silence>" in text
+    assert (
+        "<https://c.example/#run=r1|Page> <https://r.example/p#x|Runbook> "
+        "<https://a.example/s|Silence>"
+    ) in text
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -118,7 +118,7 @@ def test_people_read_a_table_the_time_recorded_and_the_sentences(
     assert rest[0] == "A weekly rate from less than a day is a guess."
     [page] = pages(replayed(call, path))
     assert rest[1].endswith(f" step {page['step']}: {page['sentence']}")
-    assert rest[2] == "settings: page_slowdown 1.1, page_loss 0.01"
+    assert rest[2] == "settings: page_slowdown 1.1, page_loss 0.05, page_gpu_hours 16"
 
 
 @pytest.mark.parametrize(

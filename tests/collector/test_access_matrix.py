@@ -33,6 +33,7 @@ EXPECTED = {
     "/": PUBLIC,
     "/page/...": PUBLIC,
     "/healthz": PUBLIC,
+    "/runbook": PUBLIC,
     "/readyz": PUBLIC,
     "/v1/login": {"POST": "public"},
     "/v1/logout": {"POST": "public"},

@@ -117,6 +117,16 @@ def test_a_hang_of_which_somebody_has_taken_note_is_none_and_names_nobody() -> N
     assert (run.is_hung, run.culprits, run.why) == (False, (), "lost")
 
 
+def test_a_run_without_heartbeats_is_over_once_its_spans_stop() -> None:
+    """Nobody says that it has ended: what was slow then is not told of for another hour."""
+    view, world = seen()
+    last_s = view.worlds[""].touched_at_s
+    for passed_s, state in ((60.0, "starting"), (600.0, "lost")):
+        later = replace(view, hangs={}, now_s=last_s + passed_s, _worlds={})
+        run = replace(only((later, world)), ranks={})
+        assert (run.state, run.allows("working")) == (state, state == "starting")
+
+
 def test_nobody_is_to_blame_for_a_run_that_trains() -> None:
     run = only(seen())
     assert (run.state, run.is_hung, run.why, run.hang_text, run.culprits) == (

@@ -11,7 +11,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
+from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.alerts.rule import Culprit, RunStatus
+from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.metrics.status_series import alert_families
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.views.run_view import RunView
@@ -147,6 +149,19 @@ def test_a_culprit_is_named_with_its_node_and_role(make: Make) -> None:
     [(of_rank, _)] = world.samples(semconv.LAST_HEARTBEAT, rank="2")
     assert (labels, value) == ({**of_rank, "why": "lost"}, 1.0)
     assert world.run().culprits == (Culprit(rank=2, node="node-1", role="default", why="lost"),)
+
+
+def test_the_alert_of_a_hang_names_the_hosts_it_waits_for(make: Make) -> None:
+    """Those on the ranks, which have a host each, are inhibited by it."""
+    world = make()
+    half_are_gone(world)
+    evaluator = AlertEvaluator(AlertSettings(hang_for_seconds=0.0))
+    (hung,) = (one for one in evaluator.evaluate(world.watched) if one.name == "StragglerRunHung")
+    assert hung.annotations["summary"] == (
+        "No progress seen in run run (job job): rank 1 on node-0 and rank 2 on node-1"
+    )
+    (labels,) = (labels for labels, _ in world.samples(semconv.RUN_HANG_INFO))
+    assert labels["culprits"] == "rank 1 on node-0 and rank 2 on node-1"
 
 
 def test_nobody_is_named_where_all_have_joined_and_none_gets_on(make: Make) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -69,7 +70,13 @@ def test_a_hung_run_is_one_message_and_is_shown(begin: Callable[..., Any], kit: 
         kit.eventually(lambda: len(alerts(live)) > 1)
         hung = alerts(live)["StragglerRunHung"]
         assert (hung["labels"]["mode"], hung["labels"]["severity"]) == ("page", "critical")
-        assert hung["annotations"]["summary"]
+        assert re.search("rank ([01]) on node-\\1", hung["annotations"]["summary"])
+        page, _, run = hung["annotations"]["page_url"].partition("/#")
+        assert run == "run=run"
+        assert hung["annotations"]["runbook_url"] == f"{page}/runbook?alert=StragglerRunHung"
+        chapter = live.get("/runbook?alert=StragglerRunHung").text
+        assert chapter.startswith("## StragglerRunHung\n")
+        assert live.get("/runbook?alert=Nothing").status_code == 404
         assert {"StragglerRunHung", "StragglerRankLost"} <= alerts(live).keys()
         kit.eventually(lambda: live.value(semconv.COLLECTOR_NOTIFICATIONS, outcome="sent") == 1.0)
         part = live.get("/v1/report?run=run&rank=1").json()["runs"]["run"]["alerts"]

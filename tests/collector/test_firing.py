@@ -81,8 +81,8 @@ def test_what_would_fire_again_by_now_is_over() -> None:
 
 
 def test_a_run_that_is_scored_again_hangs_no_more() -> None:
-    """After a minute; what its senders had kept is scored sooner, and is no progress. Of what is
-    no hang that says nothing."""
+    """After a minute; what its senders had kept is scored sooner, and is no progress. What is no
+    hang goes on, and ends where the run hangs: it has no slow ranks then."""
 
     def scored(now_s: float, at_s: float, state: Any = "training") -> FleetStatus:
         run = RunStatus(run_id="r", state=state, last_scored_at_s=at_s)
@@ -91,12 +91,21 @@ def test_a_run_that_is_scored_again_hangs_no_more() -> None:
     firing = restarted(alert(100), alert(100, "RankStraggling"))
     assert len(firing.follow((), scored(2_000, 1_999))) == 2
     assert len(firing.follow((), scored(2_100, 2_050))) == 2
-    assert len(firing.follow((), scored(2_100, 2_090, "stuck"))) == 2
-    reported = firing.follow((), scored(2_101, 2_090))
-    assert {each.name: each.ends_at_s for each in reported} == {
-        "StragglerRunHung": 2_101,
-        "StragglerRankStraggling": None,
-    }
+    for now_s, state, ends in (
+        (2_100, "stuck", {"StragglerRunHung": None, "StragglerRankStraggling": 2_100}),
+        (2_101, "training", {"StragglerRunHung": 2_101}),
+    ):
+        reported = firing.follow((), scored(now_s, 2_090, state))
+        assert {each.name: each.ends_at_s for each in reported} == ends
+
+
+@pytest.mark.parametrize("state", [None, "failed"])
+def test_what_is_no_hang_is_not_held_for_a_run_that_is_over_or_unheard(state: str | None) -> None:
+    """At its end, or after what such an alert outlasts."""
+    firing = restarted(alert(100, "RankDegraded"))
+    at_s = 1_001 if state else 1_600
+    assert firing.follow((), watched(at_s - 1)) == (alert(100, "RankDegraded"),)
+    assert firing.follow((), watched(at_s, state)) == (alert(100, "RankDegraded", at_s),)
 
 
 @pytest.mark.parametrize("state", ["finished", "cancelled", "preempted", "failed"])

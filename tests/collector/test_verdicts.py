@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,42 @@ def test_only_the_rank_that_is_confirmed_straggles(live: Any) -> None:
     assert live.value(semconv.VERDICT_INFO, rank="2", section='a"b\n', state="suspect") == 1
     assert live.value(semconv.VERDICT_LOSS) == 2.4
     assert live.value(semconv.RUN_GPU_TIME_LOST, job_name="job") == 43_200.0
+
+
+def test_series_of_verdicts_end_with_their_run(live: Any, kit: Any) -> None:
+    """What stood at its end stays in the report, and straggles no more."""
+    info = semconv.VERDICT_INFO.prometheus_name
+    kit.eventually(lambda: live.samples(info))
+    for number in range(RANKS):
+        ended = {"finished_at_s": time.time(), "outcome": "failed"}
+        live.post(kit.beat_of(kit.rank(number, RANKS), sent_at_s=time.time(), **ended), "metrics")
+    kit.eventually(lambda: not live.samples(info))
+    for metric in (semconv.VERDICT_PAGES, semconv.VERDICT_LOSS, semconv.VERDICT_SLOWDOWN):
+        assert live.samples(metric.prometheus_name) == {}
+    for metric in (semconv.RANK_STRAGGLING, semconv.HOST_STRAGGLING):
+        assert set(live.samples(metric.prometheus_name).values()) <= {0.0}
+    assert ("gpu:GPU-5", "confirmed") in subjects(live, "run=run")
+
+
+def test_the_last_steps_of_a_run_are_not_compared_with_its_best(start: Any, kit: Any) -> None:
+    """Rank 0 has failed, and the others wait for it in a window that is cut short: they are no
+    slower than they were. Against each other they are compared."""
+    live = start(scoring__window_steps=10, scoring__grace_s=0.1)
+    usual, waits = {"forward": 0.1}, {"forward": 4.0}
+    for number in range(4):
+        live.post(kit.spans_of(kit.rank(number, 4), range(20), usual))
+    kit.eventually(lambda: len(live.windows()) == 1)
+    individual = semconv.SECTION_INDIVIDUAL.prometheus_name
+    kit.eventually(lambda: live.samples(individual))
+    for number in range(4):
+        rank = kit.rank(number, 4)
+        live.post(kit.spans_of(rank, range(20, 23), usual if number == 0 else waits))
+        ended = {"finished_at_s": time.time(), "outcome": "failed", "step": 22}
+        live.post(kit.beat_of(rank, sent_at_s=time.time(), **ended), "metrics")
+    kit.eventually(lambda: live.windows()[-1]["last_step"] == 22)
+    kit.eventually(lambda: live.samples(individual) == {})
+    relative = live.samples(semconv.SECTION_RELATIVE.prometheus_name)
+    assert sorted(value for labels, value in relative.items() if ("rank", "3") in labels) == [0.025]
 
 
 def test_scores_give_way_to_verdicts_and_leave_workers_a_quarter(

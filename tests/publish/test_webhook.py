@@ -92,6 +92,21 @@ def test_a_change_is_sent_at_once_and_the_next_after_the_interval() -> None:
     assert sent(changes, 900) == []
 
 
+def test_what_is_critical_never_waits_behind_a_warning() -> None:
+    """Only behind the last critical one; warnings that wait go with it."""
+    changes = Changes(PACED)
+    slow, lost = alert("RunSlow", severity="warning"), alert("NoData", severity="warning")
+    changes.update((slow,))
+    assert sent(changes, 0) == ["RunSlow"]
+    changes.update((slow, lost))
+    assert sent(changes, 5) == []
+    changes.update((slow, lost, alert()))
+    assert (changes.due_at_s() <= 10, sent(changes, 10)) == (True, ["NoData", "RunHung"])
+    changes.update((slow, lost, alert(), alert("RankLost")))
+    assert (sent(changes, 20), changes.due_at_s()) == ([], 110)
+    assert sent(changes, 110) == ["RankLost"]
+
+
 def test_what_goes_on_is_repeated_rarely() -> None:
     """And not while nothing fires."""
     changes = Changes(PACED)

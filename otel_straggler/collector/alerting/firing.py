@@ -1,8 +1,9 @@
 """Firing alerts, over restarts of the collector. Pure; time is an argument.
 
 After a restart, minutes pass until a hang is detected again. An alert that fired when the last
-process ended is therefore held firing until its run has ended, is scored again for a while (hangs),
-or has reported for so long that it would fire again if it were still true. So a restart is neither
+process ended is therefore held firing until its run is over, is scored again for a while (hangs),
+has reported for so long that it would fire again if it were still true, or, unless it is about a
+hang, has not reported for as long as such an alert outlasts its condition. So a restart is neither
 a false all-clear nor a second page.
 """
 
@@ -12,14 +13,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
+from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
 from otel_straggler.collector.alerting.alert_json import fingerprint
-from otel_straggler.detect.hangs.states import ENDS
 from otel_straggler.model.alert import Alert
 from otel_straggler.model.decoding import read_as
 
 HANGS: Final = frozenset({"StragglerRunHung", "StragglerRankLost", "StragglerRankStuck"})
 """Alerts that do not end because the collector that raised them is gone."""
+_DURING: Final = {rule.name: rule.during for rule in CATALOGUE}
 _SENT_S: Final = 60.0
 _STATE_VERSION: Final = 1
 
@@ -39,15 +41,17 @@ class Firing:
 
     Args:
         hold_s: how long an alert of the last process is held once its run reports again,
-        give_up_s: and if it never does.
+        give_up_s: and if it never does;
+        keep_s: the same of alerts that are not about a hang.
 
     Attributes:
         by_run: firing alerts by run; replaced and never changed.
     """
 
-    def __init__(self, hold_s: float, give_up_s: float) -> None:
+    def __init__(self, hold_s: float, give_up_s: float, keep_s: float = 600.0) -> None:
         self._hold_s = hold_s
         self._give_up_s = give_up_s
+        self._keep_s = keep_s
         self._held: dict[str, _Held] = {}
         self._since_s: dict[str, float] = {}
         self._firing: dict[str, Alert] = {}
@@ -104,12 +108,15 @@ class Firing:
         return alerts_by_key
 
     def _status(self, held: _Held, run: RunStatus | None, now_s: float) -> _Status:
+        name, waited_s = held.alert.name, now_s - self._restored_at_s
         if run is None and "run_id" in held.alert.labels:
-            return "unknown" if now_s - self._restored_at_s > self._give_up_s else "held"
-        if run is not None and run.state in ENDS:
-            return "over"
-        if run is not None and run.state == "forgotten":
+            if name not in HANGS:
+                return "over" if waited_s >= self._keep_s else "held"
+            return "unknown" if waited_s > self._give_up_s else "held"
+        if run is not None and run.state == "forgotten" and name in HANGS:
             return "unknown"
+        if run is not None and not run.allows(_DURING.get(name, "alive")):
+            return "over"
         if held.reports_since_s is None:
             held.reports_since_s = now_s
         if now_s - held.reports_since_s >= self._hold_s:

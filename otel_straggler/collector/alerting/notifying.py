@@ -15,7 +15,9 @@ from typing import Any, Final
 
 from otel_straggler.alerts.catalogue import uninhibited
 from otel_straggler.alerts.evaluation import AlertEvaluator
+from otel_straggler.alerts.messages import links
 from otel_straggler.alerts.rule import FleetStatus
+from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.alerting.alertmanager import Alertmanagers
 from otel_straggler.collector.alerting.firing import HANGS, Firing
 from otel_straggler.collector.alerting.webhook import Webhook, calls
@@ -72,6 +74,7 @@ class Notifying:
         self.has_moved: Callable[[str], bool] = lambda _: False
         self._taken_over: queue.SimpleQueue[Sequence[Alert]] = queue.SimpleQueue()
         self._origins: dict[str, str] = {}
+        self._links = AlertSettings()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="straggler-alerts", daemon=True)
 
@@ -80,6 +83,7 @@ class Notifying:
     def open(self, page: str) -> None:
         """Once the address of the collector for people is known; then ``restore``, ``start``."""
         settings, page = self._settings, self._settings.external_url.rstrip("/") or page
+        self._links = AlertSettings(page_url=page)
         if settings.alertmanagers:
             self._alertmanagers = Alertmanagers(
                 settings.alertmanagers,
@@ -167,8 +171,11 @@ class Notifying:
 
     def _own(self, alerts: Iterable[Alert]) -> Iterator[Alert]:
         """Without those of runs that have moved away; of runs that have moved here under the
-        ``collector`` that their first alert had."""
-        for alert in alerts:
+        ``collector`` that their first alert had. With links to this collector where no others are
+        set."""
+        for one in alerts:
+            its_links = links(one.name, tuple(one.labels), self._links, one.labels)
+            alert = replace(one, annotations={**its_links, **one.annotations})
             run_id = alert.labels.get("run_id", "")
             if self.has_moved(run_id):
                 self._origins.pop(run_id, None)
@@ -245,6 +252,6 @@ def notifying_for(
         alerts,
         worker,
         evaluate=AlertEvaluator(alerts).evaluate,
-        firing=Firing(hold_s, give_up_s=alerts.give_up_seconds),
+        firing=Firing(hold_s, alerts.give_up_seconds, alerts.keep_firing_seconds),
         keep=keep,
     )

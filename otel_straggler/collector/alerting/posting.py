@@ -102,7 +102,10 @@ class NotifySettings(Access):
         "from one message on a firing alert to an Alertmanager to the next",
     )
     interval_s: float = option(
-        60.0, number(0.1, 86_400), "a webhook gets at most one message in so long"
+        60.0,
+        number(0.1, 86_400),
+        "a webhook gets at most one message in so long; what is critical waits for the last "
+        "message with something new that was critical, never for one of warnings",
     )
     repeat_s: float = option(14_400.0, number(60), "and one without news after so long")
     external_url: str = option(

@@ -1,7 +1,7 @@
 """Alerts to a plain URL, in the format of Alertmanager's webhooks.
 
-A change is sent at once, but at most one message per interval. Grouping and routes are
-Alertmanager's.
+A change is sent at once, but at most one message per interval; a critical alert waits for the
+interval of critical ones only. Grouping and routes are Alertmanager's.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Changes:
         self._sending: dict[str, Alert] = {}
         self._sent_at_s = float("-inf")
         self._next_at_s = float("-inf")
+        self._next_critical_at_s = float("-inf")
 
     def update(self, alerts: Iterable[Alert], unreported: Iterable[Alert] = ()) -> None:
         """Set what fires now, and what has ended since the last call; the ends of ``unreported``
@@ -90,7 +91,10 @@ class Changes:
 
     def due_at_s(self) -> float:
         """The earliest time at which something is due."""
-        if self._ended or self._firing.keys() - self._sent.keys():
+        news = self._firing.keys() - self._sent.keys()
+        if any(_is_critical(self._firing[key]) for key in news):
+            return self._next_critical_at_s
+        if self._ended or news:
             return self._next_at_s
         if self._firing:
             return max(self._next_at_s, self._sent_at_s + self._settings.repeat_s)
@@ -98,9 +102,12 @@ class Changes:
 
     def settle(self, message: Iterable[Alert], now_s: float) -> None:
         """Record a message as sent, or as useless to send again."""
+        next_at_s = now_s + self._settings.interval_s
         for alert in message:
             key = fingerprint(alert.labels)
             if alert.ends_at_s is None and key in self._sending:
+                if _is_critical(alert) and key not in self._sent:
+                    self._next_critical_at_s = next_at_s
                 self._sent[key] = alert
             elif alert.ends_at_s is not None:
                 self._sent.pop(key, None)
@@ -108,13 +115,13 @@ class Changes:
                     del self._ended[key]
         self._sending = {}
         self._sent_at_s = now_s
-        self._next_at_s = now_s + self._settings.interval_s
+        self._next_at_s = next_at_s
 
     def put_off(self, until_s: float) -> None:
         """Record a message as failed; not before ``until_s`` again."""
         self._sending = {}
         self._ended = {key: alert for key, alert in self._ended.items() if key in self._sent}
-        self._next_at_s = until_s
+        self._next_at_s = self._next_critical_at_s = until_s
 
     def state(self, now_s: float) -> dict[str, Any]:
         """In JSON's types; times as ages."""
@@ -139,6 +146,10 @@ class Changes:
             self._next_at_s = self._sent_at_s + self._settings.interval_s
         self._sent = {fingerprint(alert.labels): alert for alert in sent}
         self._ended = {fingerprint(alert.labels): alert for alert in ended}
+
+
+def _is_critical(alert: Alert) -> bool:
+    return alert.labels.get("severity") == "critical"
 
 
 class Webhook:

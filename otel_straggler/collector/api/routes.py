@@ -1,6 +1,6 @@
 """The address for people and scrapers: /metrics, /v1/report, /healthz, /readyz, /v1/decisions,
-/v1/maintenance, /v1/commands, /v1/alerts/test, /v1/login, /v1/logout; and the live page, see
-``pages.py``. Each route names the role that each of its methods needs.
+/v1/maintenance, /v1/commands, /v1/alerts/test, /v1/login, /v1/logout, /runbook; and the live page,
+see ``pages.py``. Each route names the role that each of its methods needs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,10 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qsl
 
 from otel_straggler import semconv
+from otel_straggler.alerts.catalogue import NAMES
+from otel_straggler.alerts.messages import RUNBOOK_PATH
+from otel_straggler.alerts.render import chapter, runbook_file
+from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.access.grants import is_token
 from otel_straggler.collector.access.guard import COOKIE, Guard
 from otel_straggler.collector.access.roles import NOBODY, PUBLIC, READ, Role
@@ -102,6 +106,7 @@ class Api(JsonApp):
             "/readyz": Route(PUBLIC, lambda _: health_response(answers.is_ready())),
             _LOGIN: Route({"POST": "public"}, self._login),
             _LOGOUT: Route({"POST": "public"}, self._logout),
+            RUNBOOK_PATH: Route(PUBLIC, self._runbook),
         }
         self._add_people(answers)
         self._work = PageWork()
@@ -241,6 +246,14 @@ class Api(JsonApp):
             except BusyError as error:
                 return busy(self.failure(503, str(error), request.head))
         return Response(200, text, CONTENT_TYPE, NOT_STORED)
+
+    def _runbook(self, request: Request) -> Response:
+        """The chapter of an alert; all of them without one."""
+        name = dict(parse_qsl(request.head.query)).get("alert")
+        if name is not None and name not in NAMES:
+            return self.failure(404, "no alert has this name", request.head)
+        text = runbook_file(AlertSettings()) if name is None else chapter(name, AlertSettings())
+        return Response(200, text.encode(), "text/plain; charset=utf-8")
 
     async def _report(self, request: Request) -> Response:
         try:

@@ -208,8 +208,9 @@ def alert_families(run: RunStatus, constant_labels: str) -> Families:
     families.add(semconv.RUN_SCORING_FAILING, text, int(run.is_failing))
     for reason, count in run.dropped.items():
         families.add(semconv.RUN_RECORDS_DROPPED, f"{label('reason', reason)},{text}", count)
-    if run.ranks:
+    if run.has_known_state:
         _add_run_states(families, run, text)
+    if run.ranks:
         _add_hang(families, run, text, constant_labels)
     return families
 
@@ -235,7 +236,7 @@ def _add_run_states(families: Families, run: RunStatus, text: str) -> None:
 def _add_hang(families: Families, run: RunStatus, text: str, constant_labels: str) -> None:
     families.add(semconv.RUN_HUNG, text, int(run.is_hung))
     if run.why is not None:
-        reported = labels(why=run.why, sentence=run.hang_text)
+        reported = labels(why=run.why, sentence=run.hang_text, culprits=run.culprits_text)
         families.add(semconv.RUN_HANG_INFO, f"{reported},{text}", 1)
     for culprit in run.culprits:
         named = labels(

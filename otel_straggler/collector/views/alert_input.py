@@ -21,15 +21,17 @@ from otel_straggler.collector.views.hang_json import sentence
 from otel_straggler.collector.views.ranks import MISSING
 from otel_straggler.collector.views.run_view import NewestScores, RunView
 from otel_straggler.detect.hangs.detector import HangStatus
-from otel_straggler.detect.hangs.states import ENDS, RANK_STATES, STARTING, HangKind
+from otel_straggler.detect.hangs.states import ENDS, RANK_STATES, STARTING, HangKind, RunState
 from otel_straggler.goodput.live import ROLLING_S
 from otel_straggler.model.alert import MAX_NAMED
 from otel_straggler.model.observation import Floats, Ints
+from otel_straggler.model.rank_names import ranks_text
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.verdict import RunVerdicts, Verdict
 from otel_straggler.semconv import LISTED_KINDS
 
 _NOBODY = WorldStatus(attempt=0)
+_MAX_HOSTS = 3
 
 
 def watched_worlds(
@@ -63,11 +65,12 @@ def _watched(
         team=status.team,
         attempt=status.attempt,
         pages=may_page and not _are_all_on(status, waited_for, under_maintenance),
-        state="starting" if hang is None else hang.state,
+        state=_state_without_heartbeats(view, group) if hang is None else hang.state,
         since_s=None if hang is None else hang.since_s,
         is_hung=hangs and not is_acknowledged,
         why=None if blame is None else blame.kind,
         hang_text="" if hang is None or blame is None else sentence(hang) or "",
+        culprits_text=_culprits_text(status, waited_for),
         culprits=tuple(_culprit(status, rank, blame.kind) for rank in named) if blame else (),
         timed_out=() if world is None else tuple(_timed_out(world))[:MAX_NAMED],
         ranks={} if hang is None else _counts(hang, status),
@@ -80,6 +83,32 @@ def _watched(
         dropped=status.dropped,
         hourly_goodput=_hourly_goodput(view, group),
         is_failing=view.failure_of(group) is not None and (hang is None or hang.state not in ENDS),
+    )
+
+
+def _state_without_heartbeats(view: RunView, group: str) -> RunState:
+    """Lost once spans have stopped: what they last said is over, however it went on."""
+    world = view.world(group)
+    if world.has_ended:
+        return "ended"
+    return "starting" if world.silent_s is None else "lost"
+
+
+def _culprits_text(world: WorldStatus, ranks: Ints) -> str:
+    """Ranks by host; of more than three hosts the rest is counted. Empty without ranks."""
+    by_node: dict[str, list[int]] = {}
+    for rank in ranks.tolist():
+        its = world.ranks.get(rank)
+        by_node.setdefault("" if its is None else its.source.node, []).append(rank)
+    texts = [
+        f"{ranks_text(its)} on {node}" if node else ranks_text(its)
+        for node, its in list(by_node.items())[:_MAX_HOSTS]
+    ]
+    n_left = sum(map(len, list(by_node.values())[_MAX_HOSTS:]))
+    if n_left:
+        texts.append(f"{n_left:,} more on {len(by_node) - _MAX_HOSTS:,} other hosts")
+    return (
+        texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}" if texts else ""
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
 from otel_straggler import semconv
+from otel_straggler.alerts.rule import OVER
 from otel_straggler.collector.metrics.families import Families, constant_labels, labels
 from otel_straggler.collector.metrics.folding import Stragglers
 from otel_straggler.collector.metrics.passthrough_series import (
@@ -42,6 +44,7 @@ from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import MetricsSettings
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import Snapshot
+from otel_straggler.model.verdict import RunVerdicts
 
 _PART_OF_CELLS: Final = 0.25
 """Part of a run's budget of series reserved for cells of workers: the matrix of a large run says
@@ -95,7 +98,7 @@ class MetricsText:
 
     def _families(self, run: Run, view: RunView, alerting: Families, budget: int) -> Families:
         """All series of a run: those that are never folded, then the rest within the budget."""
-        straggling = straggling_ranks(view.run_verdicts)
+        straggling = straggling_ranks(_of_live_groups(view))
         life = _shown_life(run, view, straggling, budget)
         content = (status_content(view), life)
         status = run.shown.series(
@@ -126,7 +129,7 @@ class MetricsText:
     ) -> Families:
         """Verdicts, then scores, then workers, each within the rest of the budget; a part of it is
         reserved for workers."""
-        run_verdicts = view.run_verdicts
+        run_verdicts = _of_live_groups(view)
 
         def make() -> Families:
             families = verdict_families(run_verdicts, run.scores.sources(), named)
@@ -143,7 +146,7 @@ class MetricsText:
         return run.shown.series("verdicts", made_for, make)
 
     def _score_families(self, run: Run, view: RunView, budget: int, life: ShownLife) -> Families:
-        shown = budget, straggling_ranks(view.run_verdicts), life, view.ahead_s
+        shown = budget, straggling_ranks(_of_live_groups(view)), life, view.ahead_s
 
         def make() -> Families:
             return run.scores.families(self._constant, max(budget, 0), *shown[1:])
@@ -156,6 +159,17 @@ def _series_needed(run: Run) -> int:
     statuses = (world.liveness.status for world in run.worlds.values())
     ranks = sum(len(status.ranks) for status in statuses if status is not None)
     return max(run.shown.series_needed, ranks * len(KINDS))
+
+
+def _of_live_groups(view: RunView) -> RunVerdicts:
+    """Verdicts end with their run: what stood at its end stays in its report. The same object while
+    no group is over, as of a series that has not changed."""
+    over = {group for group, hang in view.hangs.items() if hang.state in OVER}
+    run_verdicts = view.run_verdicts
+    if not any(verdict.group in over for verdict in run_verdicts.changes):
+        return run_verdicts
+    changes = tuple(v for v in run_verdicts.changes if v.group not in over)
+    return replace(run_verdicts, changes=changes)
 
 
 def _shown_life(run: Run, view: RunView, straggling: Stragglers, budget: int) -> ShownLife:

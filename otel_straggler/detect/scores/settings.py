@@ -123,9 +123,20 @@ class VerdictSettings:
     min_z: float = option(
         6.0, number(0), "nor one fewer robust standard deviations beyond its peers"
     )
-    page_slowdown: float = option(1.10, number(1), "no smaller one pages")
+    page_slowdown: float = option(
+        1.10,
+        number(1),
+        "no smaller one begins to page; a page ends below half of its excess (1.05), and of the "
+        "losses below",
+    )
     page_loss: float = option(
-        0.01, number(0, 1), "nor one that costs less than this part of the job's GPU time"
+        0.05,
+        number(0, 1),
+        "nor one that costs less than this part of the job's GPU time, unless it reaches "
+        "`page_gpu_hours`. Below, it is a warning",
+    )
+    page_gpu_hours: float = option(
+        16.0, number(0), "GPU-hours lost per hour that page whatever part of the job they are"
     )
     min_share: float = option(
         0.01, number(0, 1), "a section must lose at least this part of the step"

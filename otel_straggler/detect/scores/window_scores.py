@@ -62,6 +62,7 @@ def score_window(
     threshold: float,
     min_reference_samples: int,
     closed_by: ClosedBy,
+    full_steps: int = 0,
     counted_kernels: CountedKernels | None = None,
 ) -> WindowScores:
     """Score the rows (at least one) of one window of one run, attempt, and group.
@@ -72,6 +73,9 @@ def score_window(
         world_size: ranks expected, 0 if unknown (then those with rows).
         threshold: a score strictly below it lists the rank.
         min_reference_samples: fewer runs never become a reference.
+        full_steps: of a whole window. One that closes with fewer is cut short by the end of its
+            run: there ranks wait for one that is gone, and few runs are not compared with the own
+            best. At the end of the input ("end") they are.
         counted_kernels: histograms of the window, for rows without kernels.
 
     Cost: O(n log n + ranks * (sections + kernels)), with a dense table of ranks x kernels.
@@ -102,6 +106,8 @@ def score_window(
     kernels_ns = end_ns if kernels.end_ns is None else min(kernels.end_ns, end_ns)
     gpu = _gpu_scores(table, kernels, history, min_reference_samples, kernels_ns)
     steps = table.steps
+    if 0 < len(steps) < full_steps and closed_by != "end":
+        individual[~eligible | (closed_by == "idle")] = np.nan
     present = {s.rank for s in sources}
     missing = (r for r in range(world_size) if r not in present)
     stragglers = [

@@ -326,6 +326,7 @@ class WorldScorer:
             threshold=self._settings.threshold,
             min_reference_samples=self._settings.min_reference_samples,
             closed_by=cause,
+            full_steps=self._settings.window_steps or 0,
             counted_kernels=None if kernels is None else kernels.of_window,
         )
         counts = self._shared.counts

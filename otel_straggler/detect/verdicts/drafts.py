@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,6 +43,7 @@ class Drafts:
         ranks: findings of the ranks, not of the hosts.
         steps: numbers of the observed steps.
         slow: (R,) ranks that are slow themselves, or on a slow host.
+        is_paging: of a subject, whether its newest verdict pages.
         tokens: (T, R); local: (S,) sections of own work.
     """
 
@@ -52,6 +54,7 @@ class Drafts:
     arrivals: LateArrivals
     steps: StepNumbers
     slow: Bools
+    is_paging: Callable[[str], bool]
     tokens: Floats
     local: Bools
 
@@ -95,8 +98,8 @@ class Drafts:
         if self.excess.timed is not None:
             draft = self._by_clock(draft, one, int(world.peers.code[row]), self.excess.timed)
         is_chore = one.cause == "unknown"
-        pages = would_page(draft, self.settings) and not (is_chore or self._may_be_role(one))
-        return replace(draft, pages=pages)
+        pages = would_page(draft, self.settings, is_paging=self.is_paging(subject))
+        return replace(draft, pages=pages and not (is_chore or self._may_be_role(one)))
 
     def with_extra_work(self, draft: Verdict, one: Candidate) -> Verdict:
         """No cause where the time lies in a section that its peers do not run."""

@@ -51,6 +51,11 @@ class VerdictLog:
             if verdict.scope == scope and verdict.state not in WELL
         ]
 
+    def is_paging(self, subject_id: str) -> bool:
+        """Whether the newest verdict of the subject pages."""
+        at = self._newest.get(subject_id)
+        return at is not None and self._changes[at].pages
+
     def named_subjects(self) -> list[str]:
         """Subjects that were ever confirmed."""
         return [name for name, state in self._subjects.items() if state.confirmed_at_ns]

@@ -5,21 +5,33 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, replace
+from typing import Final
 
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict
 
+KEPT_PART: Final = 0.5
+"""A verdict that pages goes on until its excess and its loss are below this part of what began it:
+the newest numbers scatter around any limit."""
 
-def would_page(verdict: Verdict, settings: VerdictSettings) -> bool:
+
+def would_page(verdict: Verdict, settings: VerdictSettings, *, is_paging: bool = False) -> bool:
     """Whether this would page once confirmed: a localized rank or host among reported peers, with a
-    slowdown of ``page_slowdown`` and a loss of ``page_loss`` of the job's GPU time. NaN does not.
+    slowdown of ``page_slowdown`` and a loss of ``page_loss`` of the job's GPU time, or of
+    ``page_gpu_hours`` per hour. NaN does not. ``is_paging``: it pages already.
     """
+    part = KEPT_PART if is_paging else 1.0
+    lost_hours = verdict.gpu_seconds_lost_per_hour / 3_600.0
+    is_costly = (
+        verdict.loss_share >= part * settings.page_loss
+        or lost_hours >= part * settings.page_gpu_hours
+    )
     return (
         verdict.scope in ("rank", "host")
         and verdict.is_localised
         and not verdict.is_inferred
-        and verdict.slowdown >= settings.page_slowdown
-        and verdict.loss_share >= settings.page_loss
+        and verdict.slowdown - 1.0 >= part * (settings.page_slowdown - 1.0)
+        and is_costly
     )
 
 

@@ -104,6 +104,7 @@ class PeerVerdictEngine:
             arrivals=tracks.arrivals,
             steps=tracks.numbers,
             slow=self._slow,
+            is_paging=self._log.is_paging,
             tokens=tokens,
             local=local,
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.alert_delay.jobs import Job
 from benchmarks.alert_delay.stage import Notification, Stage
+from otel_straggler.collector.alerting.alert_json import seconds_of_rfc3339
 from otel_straggler.demo.processes import Collector
 
 QUIET_S = 6.0
@@ -123,6 +124,21 @@ def refused_notifications(stage: Stage) -> Outcome:
     job.kill()
     result.more["refused"] = len(stage.refused(job.run_id))
     return result
+
+
+def slow_then_finished(stage: Stage) -> Outcome:
+    """Rank 3 is slow, somebody is called for it, and the run trains to its end."""
+    return slow_then(stage, "slow-finished", lambda job: job.order("finish"))
+
+
+def slow_then_failed(stage: Stage) -> Outcome:
+    """The same, and a mistake in the program ends it."""
+    return slow_then(stage, "slow-failed", fail)
+
+
+def slow_then_killed(stage: Stage) -> Outcome:
+    """The same, and all is killed: nobody says how it ended, and it counts as lost."""
+    return slow_then(stage, "slow-killed", lambda job: job.kill())
 
 
 # --- nobody must be called ------------------------------------------------------------------------
@@ -250,6 +266,29 @@ def paged(stage: Stage, job: Job, alert: str, fault: Callable[[], None]) -> Outc
         critical=stage.ever_fired(job.run_id),
         liveness=stage.liveness(job.run_id),
     )
+
+
+def slow_then(stage: Stage, run_id: str, end: Callable[[Job], None]) -> Outcome:
+    """A rank is slow until the run ends; and what began to fire after that, but for a hang."""
+    job = stage.trained(run_id)
+    result = paged(stage, job, "StragglerRankStraggling", lambda: slow(job, 3))
+    end(job)
+    job.wait()
+    firing = f'ALERTS{{run_id="{run_id}",alertstate="firing"}}'
+    slow_ones = firing.replace("{", '{alertname="StragglerRankStraggling",')
+    stage.wait_until(lambda: not stage.query(slow_ones), lambda: f"{run_id}: {slow_ones} stays")
+    over_at_s = time.time()
+    time.sleep(SILENCE_S)
+    told = [*stage.reported(run_id), *stage.reported(run_id, "chat")]
+    late = {
+        alert["labels"]["alertname"]
+        for one in told
+        for alert in one.alerts
+        if seconds_of_rfc3339(alert["startsAt"]) > over_at_s
+    }
+    still = {series["metric"]["alertname"] for series in stage.query(firing)}
+    result.more.update(late=late, firing=still)
+    return result
 
 
 def ended(stage: Stage, run_id: str, end: Callable[[Job], None]) -> Outcome:

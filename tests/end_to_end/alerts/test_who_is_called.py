@@ -39,6 +39,16 @@ def test_a_slow_rank_is_named(outcome: Outcome) -> None:
     assert outcome.delay_s < MAX_S
 
 
+@story(stories.slow_then_finished, by_night=(stories.slow_then_failed, stories.slow_then_killed))
+def test_a_slow_rank_is_over_with_its_run(outcome: Outcome) -> None:
+    """However it ends: what fired resolves, and nothing about slowness begins or goes on. A run
+    that was killed is lost, and is paged as that."""
+    assert "StragglerRankStraggling" in outcome.alerts
+    hang = {"StragglerRunHung", "StragglerRankLost"}
+    assert outcome.more["late"] - hang == set()
+    assert outcome.more["firing"] - hang == set()
+
+
 @story(stories.stopped_rank)
 def test_a_stopped_rank_is_named_and_that_it_goes_on_is_told(outcome: Outcome) -> None:
     """SIGSTOP: rank 1 is lost, then the run is hung because of it; SIGCONT resolves both."""

@@ -171,6 +171,21 @@ def test_nobody_is_called_for_less_than_the_settings_say() -> None:
         assert only(run_verdicts(tables, settings)).pages == pages
 
 
+def test_a_slowdown_that_moves_around_the_limit_pages_all_the_time() -> None:
+    """Once it has begun to, until it is half as bad: an alert that waits for a minute is not put off
+    again and again."""
+    work_s = usual(500, 8)[..., :2]
+    factor = np.where(np.arange(500) // 50 % 2 == 0, 1.2, 1.085)
+    work_s[60:, 3, 1] *= factor[60:]
+    judge, pages = VerdictEngine(), []
+    for table in by_hand(with_waiting(work_s)):
+        judge.observe(table)
+        if verdict := active(judge).get("rank/node-0/3"):
+            pages.append(verdict.pages)
+    assert True in pages
+    assert False not in pages[pages.index(True) :]
+
+
 def test_two_slow_ranks_are_two() -> None:
     """Each with its own onset, cause and size."""
     judge = run_verdicts(made("dp32", "compute:1.3@rank2:step50", "data:0.4@rank20:step70"))

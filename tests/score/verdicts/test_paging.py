@@ -19,7 +19,7 @@ PAGES = Verdict(
     rank=3,
     state="confirmed",
     slowdown=1.10,
-    loss_share=0.01,
+    loss_share=0.05,
     pages=True,
 )
 SETTINGS = VerdictSettings()
@@ -36,7 +36,9 @@ SETTINGS = VerdictSettings()
         ({"is_inferred": True}, False),
         ({"slowdown": 1.0999}, False),
         ({"slowdown": math.nan}, False),
-        ({"loss_share": 0.00999}, False),
+        ({"loss_share": 0.0499}, False),
+        ({"loss_share": 0.004, "gpu_seconds_lost_per_hour": 57_600.0}, True),
+        ({"loss_share": 0.004, "gpu_seconds_lost_per_hour": 57_599.0}, False),
         ({"loss_share": math.nan}, False),
     ],
 )
@@ -45,6 +47,22 @@ def test_somebody_is_called_only_if_everything_speaks_for_it(
 ) -> None:
     """What is not known does not."""
     assert would_page(replace(PAGES, **change), SETTINGS) is pages
+
+
+@pytest.mark.parametrize(
+    ("change", "pages"),
+    [
+        ({"slowdown": 1.06}, True),
+        ({"slowdown": 1.049}, False),
+        ({"loss_share": 0.026}, True),
+        ({"loss_share": 0.024}, False),
+        ({"loss_share": 0.024, "gpu_seconds_lost_per_hour": 28_801.0}, True),
+        ({"is_localised": False}, False),
+    ],
+)
+def test_what_pages_goes_on_until_it_is_half_as_bad(change: dict[str, Any], pages: bool) -> None:
+    """The newest numbers scatter around any limit."""
+    assert would_page(replace(PAGES, **change), SETTINGS, is_paging=True) is pages
 
 
 @pytest.mark.parametrize(
