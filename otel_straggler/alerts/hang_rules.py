@@ -31,6 +31,13 @@ _HANG_TEXT: Final = {
         label="sentence",
     )
 }
+_FAILURE_TEXT: Final = {
+    "failure_text": Lookup(
+        metric=semconv.RUN_FAILED,
+        of=("cluster", "collector", "run_id", "group"),
+        label="sentence",
+    )
+}
 _RUNNING: Final = ("starting", "training", "stuck", "partly_lost", "lost")
 
 # --- the run -------------------------------------------------------------------------------------
@@ -75,6 +82,19 @@ def _runs_with_missing(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instanc
         missing = run.ranks.get("missing", 0)
         if missing > 0 and run.state in _RUNNING:
             yield Instance(run, value=missing)
+
+
+def _failed(settings: AlertSettings) -> str:
+    """A failure is news, not a state: nobody can undo it, so it ends by itself."""
+    failed_at = newest(OF_RUN, semconv.RUN_FAILED)
+    return f"{failed_at} > time() - {number(settings.failed_for_seconds)}"
+
+
+def _failed_runs(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
+    for run in fleet.runs:
+        at_s = run.failed_at_s
+        if at_s is not None and at_s > fleet.now_s - settings.failed_for_seconds:
+            yield Instance(run, facts={"failure_text": run.failure_text})
 
 
 # --- ranks ---------------------------------------------------------------------------------------
@@ -147,6 +167,21 @@ HANG_RULES: Final = (
             "until the run makes progress, reports how it ended, or is acknowledged; silence is "
             "not recovery.",
             _HANG_TEXT,
+        ),
+    ),
+    AlertRule(
+        name="StragglerRunFailed",
+        severity="critical",
+        domain="model",
+        labels=OF_RUN,
+        expression=_failed,
+        predicate=_failed_runs,
+        for_s=attrgetter("hang_for_seconds"),
+        summary=Message("Run {run_id} has failed[ (job {job_name})]"),
+        description=Message(
+            "Run {run_id}[, group {group},] has failed, and no launcher restarts it."
+            "[ {failure_text}] This alert ends by itself, or as soon as the run trains again.",
+            _FAILURE_TEXT,
         ),
     ),
     AlertRule(

@@ -78,6 +78,8 @@ class RunStatus:
         dropped: records lost by all ranks since this collector first saw them, by reason.
         hourly_goodput: of the last hour; NaN if unknown.
         is_failing: its evaluation fails by a mistake of the collector, and the run goes on.
+        failed_at_s: since when it has failed for good: no launcher restarts it; None if it has not.
+        failure_text: who failed first, how, and when.
     """
 
     run_id: str
@@ -103,6 +105,8 @@ class RunStatus:
     dropped: Mapping[str, int] = field(default_factory=dict)
     hourly_goodput: float = float("nan")
     is_failing: bool = False
+    failed_at_s: float | None = None
+    failure_text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

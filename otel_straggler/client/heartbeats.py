@@ -46,7 +46,7 @@ class HeartbeatMaker:
         return encode_heartbeat(
             self._beat(session_id, topology, outcome),
             resource=resource_attributes(self._rank.settings, session_id, topology),
-            info=topology.attributes(),
+            info=topology.info(),
             started_at_s=self._started_at_s,
         )
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from otel_straggler import semconv
 from otel_straggler.client import sender
 from otel_straggler.client.heartbeats import Handshake, SectionHistograms, is_one_origin
 from otel_straggler.client.kernels import KernelExport
@@ -127,7 +128,7 @@ class NativeExport:
 
     def correct_at_exit(self, outcome: Outcome, timeout_s: float) -> None:
         """After ``stop()``: send another outcome if the process exits with a code other than 0."""
-        self._exporter.correct_at_exit(outcome, int(timeout_s * 1e9))
+        self._exporter.correct_at_exit(outcome, semconv.EXIT_CODE, int(timeout_s * 1e9))
 
     def _tick(self, now_s: float) -> float:
         self._register_names()
@@ -169,7 +170,7 @@ class NativeExport:
         with self._describing:
             lost = {**self._other_losses(), **self._kernels.losses()}
             losses = {reason.encode(): count for reason, count in lost.items()}
-            info = encode_point_attributes(self._topology().attributes())
+            info = encode_point_attributes(self._topology().info())
             self._exporter.describe(info, losses)
 
     def _log_notes(self) -> None:

@@ -8,6 +8,7 @@ a false all-clear nor a second page.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
@@ -20,6 +21,7 @@ from otel_straggler.model.decoding import read_as
 
 HANGS: Final = frozenset({"StragglerRunHung", "StragglerRankLost", "StragglerRankStuck"})
 """Alerts that do not end because the collector that raised them is gone."""
+FAILED: Final = "StragglerRunFailed"
 _SENT_S: Final = 60.0
 _STATE_VERSION: Final = 1
 
@@ -40,14 +42,16 @@ class Firing:
     Args:
         hold_s: how long an alert of the last process is held once its run reports again,
         give_up_s: and if it never does.
+        failed_s: how long an alert on a failed run fires: nothing else ends it.
 
     Attributes:
         by_run: firing alerts by run; replaced and never changed.
     """
 
-    def __init__(self, hold_s: float, give_up_s: float) -> None:
+    def __init__(self, hold_s: float, give_up_s: float, failed_s: float = math.inf) -> None:
         self._hold_s = hold_s
         self._give_up_s = give_up_s
+        self._failed_s = failed_s
         self._held: dict[str, _Held] = {}
         self._since_s: dict[str, float] = {}
         self._firing: dict[str, Alert] = {}
@@ -104,6 +108,8 @@ class Firing:
         return alerts_by_key
 
     def _status(self, held: _Held, run: RunStatus | None, now_s: float) -> _Status:
+        if held.alert.name == FAILED and now_s - held.alert.starts_at_s >= self._failed_s:
+            return "over"
         if run is None and "run_id" in held.alert.labels:
             return "unknown" if now_s - self._restored_at_s > self._give_up_s else "held"
         if run is not None and run.state in ENDS:

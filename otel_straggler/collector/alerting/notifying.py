@@ -245,6 +245,6 @@ def notifying_for(
         alerts,
         worker,
         evaluate=AlertEvaluator(alerts).evaluate,
-        firing=Firing(hold_s, give_up_s=alerts.give_up_seconds),
+        firing=Firing(hold_s, alerts.give_up_seconds, alerts.failed_for_seconds),
         keep=keep,
     )

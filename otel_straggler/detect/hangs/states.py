@@ -168,7 +168,8 @@ def run_state(
     """State of a run with all expected ranks. An end that one rank has recorded explains why the
     others are silent: a traceback or Ctrl-C reaches some ranks first, and the launcher kills the
     rest. So a run with a rank that failed or was cancelled has ended so, unless another still
-    works. For preemption see :func:`_died_first` and :func:`_left_first`. Until ``was_hung`` a run
+    works. Ranks that are preempted because another one died or left are those of a failed run: see
+    :func:`_died_first` and :func:`_left_first`. Until ``was_hung`` a run
     that ends just now is in training."""
     ended = {OUTCOMES[code] for code in set(heartbeats.ended[heartbeats.has_ended].tolist())}
     is_lost = states == LOST
@@ -181,6 +182,8 @@ def run_state(
         ):
             is_launchers = outcome == "preempted" and _left_first(heartbeats, settings)
             return "failed" if is_launchers else _END_OF[outcome]
+        if outcome == "preempted" and outcome in ended and not is_alive.any():
+            return "failed"  # a rank died, and its launcher ended the others
     if not was_hung and _is_ending(heartbeats, is_alive, is_lost, settings):
         return "training"
     if is_lost.any():
