@@ -173,12 +173,14 @@ def run_state(
     that ends just now is in training."""
     ended = {OUTCOMES[code] for code in set(heartbeats.ended[heartbeats.has_ended].tolist())}
     is_lost = states == LOST
+    # Also once the end of the run has explained why they are silent.
+    is_wordless = is_lost | ((states == FINISHED) & ~heartbeats.has_ended)
     is_alive = np.isin(states, (OK, LATE, STUCK)) | ((states == STARTING) & ~_unheard(heartbeats))
     for outcome in _WORST_FIRST:
         if (
             outcome in ended
             and not is_alive.any()
-            and _explains(outcome, heartbeats, is_lost, settings)
+            and _explains(outcome, heartbeats, is_lost, is_wordless, settings)
         ):
             is_launchers = outcome == "preempted" and _left_first(heartbeats, settings)
             return "failed" if is_launchers else _END_OF[outcome]
@@ -194,11 +196,15 @@ def run_state(
 
 
 def _explains(
-    outcome: str, heartbeats: HeartbeatTable, is_lost: Bools, settings: HangSettings
+    outcome: str,
+    heartbeats: HeartbeatTable,
+    is_lost: Bools,
+    is_wordless: Bools,
+    settings: HangSettings,
 ) -> bool:
     """Whether this end of some ranks explains why the others are silent."""
     if outcome == "preempted":
-        return not _died_first(heartbeats, is_lost, settings)
+        return not _died_first(heartbeats, is_wordless, settings)
     return outcome not in {"ok", "unknown"} or not is_lost.any()
 
 
