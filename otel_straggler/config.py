@@ -138,16 +138,16 @@ class ClientSettings:
     rank: int = setting(
         0,
         count(0, _MAX_RANK),
+        "`torch.distributed`, once it is initialised",
         Variable("RANK", "3"),
-        "`torch.distributed`",
         Variable("SLURM_PROCID", "5"),
         otherwise="0",
     )
     world_size: int = setting(
         0,
         count(1, _MAX_RANK),
+        "`torch.distributed`, once it is initialised",
         Variable("WORLD_SIZE", "8"),
-        "`torch.distributed`",
         Variable("SLURM_NTASKS", "16"),
         otherwise="1 without a rank, else unknown",
     )
@@ -230,6 +230,25 @@ class ClientSettings:
         Variable("TORCHELASTIC_RESTART_COUNT", "2"),
         otherwise="0",
         meaning="restarts of the run so far: `otel-straggler run` counts them alike on all nodes",
+    )
+    restarts_left: int | None = setting(
+        None,
+        None,
+        Variable("TORCHELASTIC_MAX_RESTARTS", "3"),
+        name="restarts that are left",
+        otherwise="unknown",
+        meaning="torchelastic's limit, of which the restarts so far are taken: a run that fails "
+        "while there are some is being restarted, and notifies nobody",
+    )
+    failure_messages: bool = setting(
+        True,
+        _ON_UNLESS_OFF,
+        *own("FAILURE_MESSAGES", "off"),
+        name="messages of exceptions",
+        otherwise="`on`",
+        meaning="`on`: a rank that an exception ends sends its type and the first line of its "
+        "message, at most 200 characters, without what looks like a password or token; `off`: "
+        "only the type",
     )
     node: str = setting(
         "",

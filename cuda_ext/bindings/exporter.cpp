@@ -192,6 +192,7 @@ PyObject* stop(PyObject* self, PyObject* args) {
 struct ExitWatch {
   std::shared_ptr<Exporter> exporter;
   std::string outcome;
+  std::string code_key;
   std::int64_t timeout_ns;
   pid_t process;
 };
@@ -200,21 +201,24 @@ void at_exit(int status, void* argument) {
   const std::unique_ptr<ExitWatch> watch(static_cast<ExitWatch*>(argument));
   if (status == 0 || watch->process != ::getpid()) return;
   try {
-    watch->exporter->correct_outcome(watch->outcome, monotonic_ns() + watch->timeout_ns);
+    watch->exporter->correct_outcome(watch->outcome, watch->code_key,
+                                     static_cast<std::uint64_t>(status) & 0xFF,
+                                     monotonic_ns() + watch->timeout_ns);
   } catch (const std::exception&) {  // no memory: the process ends without it
   }
 }
 
 PyObject* correct_at_exit(PyObject* self, PyObject* args) {
   const char* outcome = nullptr;
+  const char* code_key = nullptr;
   long long timeout_ns = 0;
-  if (PyArg_ParseTuple(args, "sL", &outcome, &timeout_ns) == 0) return nullptr;
+  if (PyArg_ParseTuple(args, "ssL", &outcome, &code_key, &timeout_ns) == 0) return nullptr;
 #ifdef __GLIBC__
   if (!is_ours(self)) Py_RETURN_NONE;
   try {
     auto* const object = reinterpret_cast<ExporterObject*>(self);
     auto watch = std::make_unique<ExitWatch>(
-        ExitWatch{*object->exporter, outcome, timeout_ns, ::getpid()});
+        ExitWatch{*object->exporter, outcome, code_key, timeout_ns, ::getpid()});
     if (::on_exit(at_exit, watch.get()) == 0) watch.release();
   } catch (const std::exception&) {
     return PyErr_NoMemory();
@@ -314,8 +318,8 @@ PyMethodDef methods[] = {
     {"wait", wait, METH_VARARGS, "wait(number, until_ns) -> whether it was done"},
     {"stop", stop, METH_VARARGS, "stop(until_ns) -> whether the thread has ended"},
     {"correct_at_exit", correct_at_exit, METH_VARARGS,
-     "correct_at_exit(outcome, timeout_ns): sent if the process then exits with another code than "
-     "0. After stop()."},
+     "correct_at_exit(outcome, key, timeout_ns): sent, with the code as that attribute, if the "
+     "process then exits with another code than 0. After stop()."},
     {"set_resource", set_resource, METH_VARARGS, "set_resource(epoch, resource)"},
     {"describe", describe, METH_VARARGS, "describe(info, other_losses)"},
     {"state", state, METH_NOARGS, "What it has come to, by name."},

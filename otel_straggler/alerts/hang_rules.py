@@ -24,14 +24,18 @@ from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.detect.hangs.states import HangKind
 from otel_straggler.semconv import OF_RANK, OF_RUN
 
+_OF_WORLD: Final = ("cluster", "collector", "run_id", "group")
+
 
 def _of_hang(label: str) -> Lookup:
-    of = ("cluster", "collector", "run_id", "group")
-    return Lookup(metric=semconv.RUN_HANG_INFO, of=of, label=label, more=f'{label}!=""')
+    return Lookup(metric=semconv.RUN_HANG_INFO, of=_OF_WORLD, label=label, more=f'{label}!=""')
 
 
 _HANG_TEXT: Final = {"hang_text": _of_hang("sentence")}
 _CULPRITS: Final = {"culprits": _of_hang("culprits")}
+_FAILURE_TEXT: Final = {
+    "failure_text": Lookup(metric=semconv.RUN_FAILED, of=_OF_WORLD, label="sentence")
+}
 
 # --- the run -------------------------------------------------------------------------------------
 
@@ -74,6 +78,19 @@ def _runs_with_missing(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instanc
         missing = run.ranks.get("missing", 0)
         if missing > 0:
             yield Instance(run, value=missing)
+
+
+def _failed(settings: AlertSettings) -> str:
+    """A failure is news, not a state: nobody can undo it, so it ends by itself."""
+    failed_at = newest(OF_RUN, semconv.RUN_FAILED)
+    return f"{failed_at} > time() - {number(settings.failed_for_seconds)}"
+
+
+def _failed_runs(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
+    for run in fleet.runs:
+        at_s = run.failed_at_s
+        if at_s is not None and at_s > fleet.now_s - settings.failed_for_seconds:
+            yield Instance(run, facts={"failure_text": run.failure_text})
 
 
 # --- ranks ---------------------------------------------------------------------------------------
@@ -151,6 +168,23 @@ HANG_RULES: Final = (
             "until the run makes progress, reports how it ended, or is acknowledged; silence is "
             "not recovery.",
             _HANG_TEXT,
+        ),
+    ),
+    AlertRule(
+        name="StragglerRunFailed",
+        severity="critical",
+        domain="model",
+        labels=OF_RUN,
+        expression=_failed,
+        predicate=_failed_runs,
+        for_s=attrgetter("hang_for_seconds"),
+        during="always",
+        summary=Message("Run {run_id} has failed[ (job {job_name})]"),
+        past=Message("Run {run_id} had failed[ (job {job_name})]"),
+        description=Message(
+            "Run {run_id}[, group {group},] has failed, and no launcher restarts it."
+            "[ {failure_text}] This alert ends by itself, or as soon as the run trains again.",
+            _FAILURE_TEXT,
         ),
     ),
     AlertRule(

@@ -95,9 +95,11 @@ class RunStatus:
         clashes: ranks claimed by two live sessions, over all groups of the run.
         dropped: records lost by all ranks since this collector first saw them, by reason.
         hourly_goodput: of the last hour; NaN if unknown.
-        is_failing: its evaluation fails by a mistake of the collector.
+        is_failing: its evaluation fails by a mistake of the collector, and the run goes on.
         slow_for_s: since how many seconds each subject has been called slow, by ``subject_id``; the
             evaluator keeps it.
+        failed_at_s: since when it has failed for good: no launcher restarts it; None if it has not.
+        failure_text: who failed first, how, and when.
     """
 
     run_id: str
@@ -125,6 +127,8 @@ class RunStatus:
     hourly_goodput: float = float("nan")
     is_failing: bool = False
     slow_for_s: Mapping[str, float] = field(default_factory=dict)
+    failed_at_s: float | None = None
+    failure_text: str = ""
 
     @property
     def has_known_state(self) -> bool:

@@ -54,6 +54,13 @@ class AlertSettings:
     hang_for_seconds: float = option(
         15.0, _LENGTH, "how long a state must last; timeouts have passed already"
     )
+    failed_for_seconds: float = option(
+        900.0,
+        _WINDOW,
+        "how long an alert on a failed run fires: long enough for receivers that are down for some "
+        "minutes, short enough that nobody looks after it the next day. A new attempt ends it at "
+        "once",
+    )
     missing_for_seconds: float = option(
         900.0, _LENGTH, "how long ranks may take to report for the first time"
     )

@@ -5,18 +5,19 @@ endpoint that is no scorer. Small requests, never queued, never retried.
 from __future__ import annotations
 
 import logging
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from otel_straggler import semconv
 from otel_straggler.client.recorder import Record, RecordingSession, is_failure, open_work
-from otel_straggler.client.sender import RING_FULL
+from otel_straggler.client.sender import RING_FULL, post_metrics
 from otel_straggler.client.topology import RankContext, Topology, resource_attributes, source_of
 from otel_straggler.config import ClientSettings
 from otel_straggler.model.observation import Section
 from otel_straggler.model.rank_metrics import Heartbeat
-from otel_straggler.otlp.clients.client import Response
+from otel_straggler.otlp.clients.client import Response, client_for
 from otel_straggler.otlp.encode_metrics import SectionHistogram, encode_heartbeat, encode_histograms
 from otel_straggler.secret import without_secrets
 from otel_straggler.semconv import STEP_SPAN, Outcome
@@ -46,7 +47,7 @@ class HeartbeatMaker:
         return encode_heartbeat(
             self._beat(session_id, topology, outcome),
             resource=resource_attributes(self._rank.settings, session_id, topology),
-            info=topology.attributes(),
+            info=topology.info(),
             started_at_s=self._started_at_s,
         )
 
@@ -73,6 +74,28 @@ class HeartbeatMaker:
         )
 
 
+LAST_WORD_PART = 0.25
+"""Of the time in which a process has to end: for its end, if the exporter's thread still waits for
+an answer then."""
+
+
+def say_end(settings: ClientSettings, body: bytes, deadline_s: float) -> None:
+    """Send an end on a connection of its own, from the caller's thread, before ``deadline_s``
+    (monotonic). Where the collector is busy, or stopped for a moment, the exporter's thread waits
+    for its answer, and the process would end without a word: its rank would be lost. The answer
+    does not matter: what is sent is read once the collector goes on. Never raises."""
+    if not settings.metrics.is_enabled:
+        return
+    try:
+        client = client_for(settings.metrics, "metrics")
+        left_s = max(deadline_s - time.monotonic(), MIN_WORD_S)
+        post_metrics(client, settings, body, left_s)
+        client.close()
+    except Exception as error:  # noqa: BLE001  telemetry never stops the end of a process
+        _LOG.info("otel-straggler: the end of this rank was not sent: %s", error)
+
+
+MIN_WORD_S = 0.05
 ESTIMATE_AFTER_S = 30.0
 BYTES_PER_SPAN = 300
 _LOG = logging.getLogger("otel_straggler")

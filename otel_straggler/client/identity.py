@@ -12,12 +12,15 @@ from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from otel_straggler.client.run_names import new_run_name, words_of
 
 _LOG = logging.getLogger("otel_straggler")
 _STORE_KEY = "otel_straggler/run_id"
+_GROUP: Final = "torch.distributed"
+_RANKS: Final = ("RANK", "SLURM_PROCID")
+_SIZES: Final = ("WORLD_SIZE", "SLURM_NTASKS")
 
 
 class DetectedIdentity(NamedTuple):
@@ -27,29 +30,73 @@ class DetectedIdentity(NamedTuple):
     where: str
 
 
+_UNKNOWN: Final = DetectedIdentity(None, "")
+
+
 def detect_rank_numbers(env: Mapping[str, str]) -> dict[str, DetectedIdentity]:
-    """Rank, world size, local rank and attempt, with their sources: the launcher's variables, then
-    torch.distributed, then Slurm's.
+    """Rank, world size, local rank and attempt, with their sources, the surest first: the process
+    group, the launcher's variables, Slurm's. Variables may be those of a pod or a task that starts
+    several processes: where the process group says another rank, nobody knows the local rank.
 
     >>> detect_rank_numbers({"SLURM_PROCID": "3"})["rank"]
     DetectedIdentity(value=3, where='SLURM_PROCID')
     """
     process_group = initialised_process_group()
-    of_torch = DetectedIdentity(None, "")
-    size_of_torch = DetectedIdentity(None, "")
-    if process_group:
-        of_torch = DetectedIdentity(process_group.get_rank(), "torch.distributed")
-        size_of_torch = DetectedIdentity(process_group.get_world_size(), "torch.distributed")
-    return {
-        "rank": _first(_number(env, "RANK"), of_torch, _number(env, "SLURM_PROCID")),
-        "world_size": _first(
-            _number(env, "WORLD_SIZE"), size_of_torch, _number(env, "SLURM_NTASKS")
-        ),
+    numbers = {
+        "rank": _first(*(_number(env, name) for name in _RANKS)),
+        "world_size": _first(*(_number(env, name) for name in _SIZES)),
         "local_rank": _first(_number(env, "LOCAL_RANK"), _number(env, "SLURM_LOCALID")),
         "attempt": _first(
             _number(env, "OTEL_STRAGGLER_ATTEMPT"), _number(env, "TORCHELASTIC_RESTART_COUNT")
         ),
     }
+    if not process_group:
+        return numbers
+    sure = {
+        "rank": DetectedIdentity(process_group.get_rank(), _GROUP),
+        "world_size": DetectedIdentity(process_group.get_world_size(), _GROUP),
+    }
+    if numbers["rank"].value not in {None, sure["rank"].value}:
+        numbers["local_rank"] = _UNKNOWN
+    return numbers | sure
+
+
+def is_rank_of_process(env: Mapping[str, str]) -> bool:
+    """Whether the variables are surely of this process: torchelastic sets them for each one. Those
+    of an operator or of Slurm may be of a pod or a task that starts several."""
+    return "TORCHELASTIC_RUN_ID" in env and _number(env, "RANK").value is not None
+
+
+def restarts_left(env: Mapping[str, str]) -> int | None:
+    """How often torchelastic may still restart this run; None without it.
+
+    >>> restarts_left({"TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RESTART_COUNT": "1"})
+    2
+    """
+    most, so_far = (
+        _number(env, f"TORCHELASTIC_{name}").value for name in ("MAX_RESTARTS", "RESTART_COUNT")
+    )
+    return None if most is None or so_far is None else max(most - so_far, 0)
+
+
+def other_rank_numbers(env: Mapping[str, str]) -> str:
+    """A sentence about variables that contradict the process group; empty if none does."""
+    process_group = initialised_process_group()
+    if process_group is None:
+        return ""
+    rank, size = process_group.get_rank(), process_group.get_world_size()
+    named = (
+        (_first(*(_number(env, name) for name in names)), value)
+        for names, value in ((_RANKS, rank), (_SIZES, size))
+    )
+    wrong = [f"{it.where} is {it.value}" for it, value in named if it.value not in {None, value}]
+    if not wrong:
+        return ""
+    return (
+        f"{' and '.join(wrong)}, but this process is rank {rank} of {size} of its process group, "
+        "which is used: the variables seem to be those of a pod or a task that starts several "
+        "processes"
+    )
 
 
 def find_run_id(env: Mapping[str, str]) -> str:
@@ -149,12 +196,8 @@ def _start_of_parent() -> str:
 
 def _number(env: Mapping[str, str], name: str) -> DetectedIdentity:
     text = env.get(name, "").strip()
-    return (
-        DetectedIdentity(int(text), name)
-        if text.isascii() and text.isdigit()
-        else DetectedIdentity(None, "")
-    )
+    return DetectedIdentity(int(text), name) if text.isascii() and text.isdigit() else _UNKNOWN
 
 
 def _first(*candidates: DetectedIdentity) -> DetectedIdentity:
-    return next((one for one in candidates if one.value is not None), DetectedIdentity(None, ""))
+    return next((one for one in candidates if one.value is not None), _UNKNOWN)

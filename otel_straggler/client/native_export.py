@@ -12,8 +12,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from otel_straggler import semconv
 from otel_straggler.client import sender
-from otel_straggler.client.heartbeats import Handshake, SectionHistograms, is_one_origin
+from otel_straggler.client.heartbeats import (
+    LAST_WORD_PART,
+    Handshake,
+    HeartbeatMaker,
+    SectionHistograms,
+    is_one_origin,
+    say_end,
+)
 from otel_straggler.client.kernels import KernelExport
 from otel_straggler.client.native_recorder import RECORDER
 from otel_straggler.client.packing import NativeSpanPacker
@@ -75,6 +83,7 @@ class NativeExport:
         self._recorded = 0
         self._metrics_client = client_for(settings.metrics, "metrics")
         self._kernels = KernelExport(rank)
+        self._heartbeats = HeartbeatMaker(rank, self._losses, dict)
         self._histograms: SectionHistograms | None = None
         if settings.metrics.is_enabled and not settings.is_trusted:
             self._histograms = SectionHistograms(rank)
@@ -101,13 +110,19 @@ class NativeExport:
         """Send everything, within ``timeout_s``; whether it was in time. With an outcome, report
         also that the rank has ended. The wait is cut into slices: signal handlers run meanwhile."""
         deadline_ns = time.monotonic_ns() + int(timeout_s * 1e9)
+        until_ns = deadline_ns
+        if outcome is not None:
+            until_ns -= int(timeout_s * LAST_WORD_PART * 1e9)
         self._register_names()
         self._describe()
         is_last = outcome is not None
         in_python = self._worker.ask(lambda: self._flush_here(deadline_ns / 1e9, is_last))
-        number = self._exporter.begin_flush(deadline_ns, outcome or "")
-        while not self._exporter.wait(number, min(deadline_ns, time.monotonic_ns() + _SLICE_NS)):
-            if time.monotonic_ns() >= deadline_ns:
+        number = self._exporter.begin_flush(until_ns, outcome or "")
+        while not self._exporter.wait(number, min(until_ns, time.monotonic_ns() + _SLICE_NS)):
+            if time.monotonic_ns() >= until_ns:
+                if outcome is not None:
+                    body = self._heartbeats.heartbeat(outcome)
+                    say_end(self._settings, body, deadline_ns / 1e9)
                 return False
         left_s = max(0.0, (deadline_ns - time.monotonic_ns()) / 1e9)
         return in_python is None or in_python.wait(left_s)
@@ -127,7 +142,7 @@ class NativeExport:
 
     def correct_at_exit(self, outcome: Outcome, timeout_s: float) -> None:
         """After ``stop()``: send another outcome if the process exits with a code other than 0."""
-        self._exporter.correct_at_exit(outcome, int(timeout_s * 1e9))
+        self._exporter.correct_at_exit(outcome, semconv.EXIT_CODE, int(timeout_s * 1e9))
 
     def _tick(self, now_s: float) -> float:
         self._register_names()
@@ -146,6 +161,9 @@ class NativeExport:
             )
         self._kernels.send_if_due(now_s)
         return now_s + self._settings.flush_s
+
+    def _losses(self) -> dict[str, int]:
+        return {name: count for name, count in self._exporter.state()["dropped"].items() if count}
 
     def _flush_here(self, deadline_s: float, is_last: bool) -> None:
         """Spans are sent in C++; listeners get what there is, and kernel times are sent."""
@@ -169,7 +187,7 @@ class NativeExport:
         with self._describing:
             lost = {**self._other_losses(), **self._kernels.losses()}
             losses = {reason.encode(): count for reason, count in lost.items()}
-            info = encode_point_attributes(self._topology().attributes())
+            info = encode_point_attributes(self._topology().info())
             self._exporter.describe(info, losses)
 
     def _log_notes(self) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from otel_straggler.client.gpu.reasons import GpuTimingState
     from otel_straggler.client.termination import ExitCode
     from otel_straggler.inject.injector import Injection
+    from otel_straggler.model.rank_failure import RankFailure
     from otel_straggler.otlp.encode_events import EventRecord
 
 
@@ -378,12 +379,22 @@ def _close(outcome: Outcome | None, *, otherwise: Outcome) -> None:
         session, _PROCESS.session = _PROCESS.session, None
     if session is not None:
         exit_code = _PROCESS.exit_code
+        left: RankFailure | None = None
         if exit_code is not None:
             exit_code.uninstall()
             if otherwise == "unknown" and exit_code.is_failure:
-                otherwise = "failed"
-        result = "preempted" if session.is_ending else outcome_of(pending_exception(), otherwise)
-        session.close(outcome or result, session.settings.exit_deadline_s)
+                otherwise, left = "failed", exit_code.failure
+        error = pending_exception()
+        result = "preempted" if session.is_ending else outcome_of(error, otherwise)
+        result = outcome or result
+        failure = None
+        if result == "failed":
+            from otel_straggler.client.failures import failure_of, write_error_file
+
+            failure = failure_of(error) or left
+            if error is not None:
+                write_error_file(error)
+        session.close(result, session.settings.exit_deadline_s, failure)
 
 
 def _differences(now: ClientSettings, wanted: ClientSettings) -> Iterator[str]:

@@ -9,7 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from otel_straggler.client.heartbeats import Handshake, HeartbeatMaker, SectionHistograms
+from otel_straggler.client.heartbeats import (
+    LAST_WORD_PART,
+    Handshake,
+    HeartbeatMaker,
+    SectionHistograms,
+    say_end,
+)
 from otel_straggler.client.kernels import KernelExport
 from otel_straggler.client.native_records import NativeBatch
 from otel_straggler.client.packing import GPU_POLL_S, GpuNumbers, packer_for
@@ -73,7 +79,12 @@ class PythonExport:
 
     def flush(self, timeout_s: float, outcome: Outcome | None = None) -> bool:
         deadline_s = time.monotonic() + timeout_s
-        return self._worker.do(lambda: self._exporter.flush(deadline_s, outcome), timeout_s)
+        wait_s = timeout_s if outcome is None else timeout_s * (1.0 - LAST_WORD_PART)
+        until_s = time.monotonic() + wait_s
+        is_done = self._worker.do(lambda: self._exporter.flush(until_s, outcome), wait_s)
+        if not is_done and outcome is not None:
+            self._exporter.say_end(outcome, deadline_s)
+        return is_done
 
     def stop(self, timeout_s: float) -> None:
         has_ended = self._worker.stop(timeout_s)
@@ -178,6 +189,10 @@ class Exporter:
             self._has_sent_outcome = True
             left_s = deadline_s - self._clock.monotonic_s()
             self._post_metrics(self._heartbeats.heartbeat(outcome), max(left_s, 0.05))
+
+    def say_end(self, outcome: Outcome, deadline_s: float) -> None:
+        """From another thread than that of the exporter, which still waits for an answer."""
+        say_end(self._settings, self._heartbeats.heartbeat(outcome), deadline_s)
 
     def survive(self, error: Exception) -> None:
         """Telemetry never stops training."""

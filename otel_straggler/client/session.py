@@ -16,6 +16,7 @@ from otel_straggler.client.identity import initialised_process_group
 from otel_straggler.client.recording import FORM, RECORDER, RECORDING, WHY_PYTHON
 from otel_straggler.client.sections import Section
 from otel_straggler.client.steps import STEP_LISTENERS
+from otel_straggler.client.termination import uncaught_exception
 from otel_straggler.client.topology import TOPOLOGY, RankContext, Topology
 from otel_straggler.client.worker import Clock
 from otel_straggler.config import ClientSettings
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from otel_straggler.client.termination import Termination
     from otel_straggler.inject.injector import Injection
     from otel_straggler.inject.plan import InjectionPlan
+    from otel_straggler.model.rank_failure import RankFailure
     from otel_straggler.otlp.encode_events import EventRecord
     from otel_straggler.otlp.ids import SpanIds
     from otel_straggler.profiles.nvtx import NvtxRanges
@@ -82,6 +84,7 @@ class Session:
         self._faults: InjectionPlan | None = None
         self._injection: FaultInjection | None = None
         self._is_closing = False
+        self._failure: RankFailure | None = None
         self._span_ids: SpanIds | None = None
         self._nvtx: NvtxRanges | None = None
         from otel_straggler.client.checkpoints import CheckpointWatch
@@ -231,10 +234,13 @@ class Session:
         was_sent = was_in_time and export.queued_requests == 0
         return (self._sdk is None or self._sdk.wait_for_flush(deadline_s)) and was_sent
 
-    def close(self, outcome: Outcome, deadline_s: float) -> None:
+    def close(
+        self, outcome: Outcome, deadline_s: float, failure: RankFailure | None = None
+    ) -> None:
         """Stop recording, send what is left and the outcome, all within ``deadline_s``."""
         if not self._is_open:
             return
+        self._failure = self._reportable(failure)
         self._identify()
         if self._start_up is not None:
             self._start_up.stop()
@@ -311,7 +317,14 @@ class Session:
 
     def _topology(self) -> Topology:
         tier, reason = ("", "") if self._gpu is None else self._gpu.described()
-        return replace(TOPOLOGY.current, gpu_tier=tier, gpu_reason=reason, is_ending=self.is_ending)
+        return replace(
+            TOPOLOGY.current,
+            gpu_tier=tier,
+            gpu_reason=reason,
+            is_ending=self.is_ending,
+            failure=self._failure,
+            restarts_left=self.settings.restarts_left,
+        )
 
     def _losses(self) -> dict[str, int]:
         losses = GUARD.counts()
@@ -382,19 +395,35 @@ class Session:
         context = RankContext(self.settings, RECORDER, Clock(), self._topology)
         send_event(event, context, self._span_ids, step, step_span)
 
+    def _flush_at_sigterm(self, timeout_s: float, outcome: Outcome | None) -> bool:
+        """A program that an exception had ended before has failed: its launcher ends it because it
+        takes long to end."""
+        error = uncaught_exception()
+        if outcome == "preempted" and error is not None and not self.is_ending:
+            from otel_straggler.client.failures import failure_of
+
+            outcome, failure = outcome_of(error, outcome), failure_of(error)
+            self._failure = self._reportable(failure if outcome == "failed" else None)
+        return self.flush(timeout_s, outcome)
+
+    def _reportable(self, failure: RankFailure | None) -> RankFailure | None:
+        if failure is None or self.settings.failure_messages:
+            return failure
+        return replace(failure, message="")
+
     def _watch_sigterm(self) -> None:
         if not self.settings.handle_sigterm:
             return
         from otel_straggler.client.termination import Termination
 
-        termination = Termination(self.flush, self.settings.exit_deadline_s)
+        termination = Termination(self._flush_at_sigterm, self.settings.exit_deadline_s)
         if termination.install():
             self._termination = termination
 
 
 def pending_exception() -> BaseException | None:
     """The exception that is on its way, or has ended the program."""
-    return sys.exc_info()[1] or getattr(sys, "last_exc", getattr(sys, "last_value", None))
+    return sys.exc_info()[1] or uncaught_exception()
 
 
 def outcome_of(error: BaseException | None, otherwise: Outcome) -> Outcome:

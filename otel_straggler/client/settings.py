@@ -5,10 +5,12 @@ Order for every setting: argument > ``OTEL_STRAGGLER_*`` > ``OTEL_*`` and the la
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,14 @@ from otel_straggler.client.identity import (
     explain_run_id,
     find_run_id,
     initialised_process_group,
+    is_rank_of_process,
+    other_rank_numbers,
+    restarts_left,
 )
 from otel_straggler.config import BY_FIELD, ClientSettings
 from otel_straggler.errors import ConfigError
+
+_LOG = logging.getLogger("otel_straggler")
 
 
 def resolve_settings(
@@ -54,6 +61,7 @@ def resolve_settings(
     return ClientSettings(
         **values,
         node=node_name(env),
+        restarts_left=restarts_left(env),
         resource=tuple(sorted(resource.items())),
         traces=endpoints.traces,
         metrics=endpoints.metrics,
@@ -76,7 +84,8 @@ def is_identity_known(
     """Whether rank and run are final, and no guess until torch.distributed is initialised."""
     env = os.environ if env is None else env
     rank = detect_rank_numbers(env)["rank"].value
-    if rank is None and given.get("rank") is None:
+    is_sure = initialised_process_group() is not None or is_rank_of_process(env)
+    if given.get("rank") is None and (rank is None or not is_sure):
         return False
     is_named = bool(BY_FIELD["run_id"].value(given, env)) or explain_run_id(env) != ("", "")
     return is_named or settings.world_size <= 1
@@ -114,9 +123,16 @@ def _endpoints(given: Mapping[str, Any], env: Mapping[str, str], *, is_used: boo
 def _launched_numbers(given: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, int]:
     """Rank and world as the launcher says them, where no argument does."""
     result = {name: number.value for name, number in detect_rank_numbers(env).items()}
+    if given.get("rank") is None and (others := other_rank_numbers(env)):
+        _warn_once(others)
     if result["world_size"] is None and result["rank"] is None and given.get("rank") is None:
         result["world_size"] = 1
     return {n: v for n, v in result.items() if v is not None and given.get(n) is None}
+
+
+@lru_cache(maxsize=1)
+def _warn_once(others: str) -> None:
+    _LOG.warning("otel-straggler: %s", others)
 
 
 def _check_rank(rank: int, world_size: int) -> None:

@@ -22,9 +22,12 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from otel_straggler.semconv import Outcome
+
+if TYPE_CHECKING:
+    from otel_straggler.model.rank_failure import RankFailure
 
 WATCHER_NAME = "otel-straggler-sigterm"
 _STOP = 0
@@ -67,6 +70,12 @@ def end_with_parent(number: signal.Signals) -> int:
     return parent
 
 
+def uncaught_exception() -> BaseException | None:
+    """The exception that has ended the program; its interpreter may go on for a while."""
+    error: BaseException | None = getattr(sys, "last_exc", getattr(sys, "last_value", None))
+    return error
+
+
 def is_installed() -> bool:
     """Whether a handler of ours is in the chain."""
     return bool(_INSTALLED)
@@ -104,7 +113,8 @@ class Termination:
 
     @property
     def is_ending(self) -> bool:
-        """Whether SIGTERM has come and explains an end that follows now."""
+        """Whether SIGTERM has come and explains an end that follows now: that of a program which an
+        exception had not ended before."""
         return time.monotonic() - self._came_at_s < _EXPLAINS_S
 
     def uninstall(self) -> None:
@@ -135,7 +145,8 @@ class Termination:
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:
         """In the main thread. A handler of the user's own decides when the process ends."""
-        self._came_at_s = time.monotonic()
+        if uncaught_exception() is None:
+            self._came_at_s = time.monotonic()
         if self._is_installed and _postponed_s() > 0.0:
             return
         self._has_come.set()
@@ -209,6 +220,7 @@ class ExitCode:
         self._step = step
         self._previous: Any = None
         self._code: object = None
+        self._failure: RankFailure | None = None
         self._at_step: int | None = None
 
     def install(self) -> None:
@@ -225,10 +237,19 @@ class ExitCode:
     def is_failure(self) -> bool:
         return self._code not in {None, 0} and self._step() == self._at_step
 
+    @property
+    def failure(self) -> RankFailure | None:
+        """How it failed, if it did; the exception that was handled then says more than the code."""
+        return self._failure if self.is_failure else None
+
     def _exit(self, status: object = None, /) -> Any:
         if threading.current_thread() is threading.main_thread():  # elsewhere it ends a thread
             self._code = status if isinstance(status, int) or status is None else 1
             self._at_step = self._step()
+            if self._code not in {None, 0}:
+                from otel_straggler.client.failures import failure_of
+
+                self._failure = failure_of(sys.exc_info()[1], self._code)
         self._previous(status)
 
 

@@ -13,6 +13,7 @@ from otel_straggler.client.worker import Clock
 from otel_straggler.config import ClientSettings
 from otel_straggler.errors import ConfigError
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_failure import RankFailure
 from otel_straggler.semconv import AttributeValue
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Topology:
         parallel: (rank, size) by dimension; size None if unknown.
         gpu_tier, gpu_reason: what times it on its GPU, and why not more.
         is_ending: SIGTERM has come, and a handler of the user's own decides what follows.
+        failure: how the rank fails, with its end.
+        restarts_left: how often its launcher may still restart the run; None if unknown.
     """
 
     role: str = ""
@@ -41,9 +44,28 @@ class Topology:
     gpu_tier: str = ""
     gpu_reason: str = ""
     is_ending: bool = False
+    failure: RankFailure | None = None
+    restarts_left: int | None = None
+
+    def info(self) -> Attributes:
+        """As sent with a heartbeat: also what is of the moment."""
+        known = self.attributes()
+        if self.restarts_left is not None:
+            known[semconv.RESTARTS_LEFT] = self.restarts_left
+        failure = self.failure
+        if failure is None:
+            return known
+        known[semconv.FAILURE_KIND] = failure.kind
+        if failure.exit_code is not None:
+            known[semconv.EXIT_CODE] = failure.exit_code
+        if failure.type:
+            known[semconv.EXCEPTION_TYPE] = failure.type
+        if failure.message:
+            known[semconv.EXCEPTION_MESSAGE] = failure.message
+        return known
 
     def attributes(self) -> Attributes:
-        """As sent on ``straggler.rank.info`` and on the resource."""
+        """As sent on the resource."""
         texts = {
             semconv.GPU_UUID: self.gpu_uuid,
             semconv.GPU_MODEL: self.gpu_model,

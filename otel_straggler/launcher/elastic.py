@@ -29,10 +29,11 @@ from otel_straggler.client.settings import node_name
 from otel_straggler.client.termination import PARENT_PID, end_with_parent
 from otel_straggler.launcher.events import (
     MEMBERSHIP,
+    Exit,
     exit_reason,
-    exit_text,
     failures_text,
     in_order_of_blame,
+    read_error_file,
 )
 from otel_straggler.launcher.progress import Progress
 from otel_straggler.model.launch_event import LaunchEvent
@@ -40,6 +41,7 @@ from otel_straggler.semconv import LaunchEventName
 
 ATTEMPT: Final = "OTEL_STRAGGLER_ATTEMPT"
 RUN_ID: Final = "OTEL_STRAGGLER_RUN_ID"
+_MESSAGES: Final = "OTEL_STRAGGLER_FAILURE_MESSAGES"
 _KEY: Final = "otel_straggler"
 
 
@@ -75,7 +77,8 @@ class ReportingAgent(api.LocalElasticAgent):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._attempt = self.first_attempt - 1
         self._run_id = os.environ.get(RUN_ID, "")
-        self._failures: dict[int, int] = {}
+        self._failures: dict[int, Exit] = {}
+        self._with_messages = os.environ.get(_MESSAGES, "").strip().lower() != "off"
         self._ending = ""
 
     def _rendezvous(self, worker_group: Any) -> None:
@@ -110,14 +113,14 @@ class ReportingAgent(api.LocalElasticAgent):  # type: ignore[misc]
         if self.launcher_pid not in {0, os.getppid()}:  # its signal came where nobody heard it
             raise SignalException("the launcher has gone", signal.SIGTERM)
         result = super()._monitor_workers(worker_group)
-        exits = {rank: failure.exitcode for rank, failure in result.failures.items()}
+        exits = {rank: self._exit(failure) for rank, failure in result.failures.items()}
         for rank in in_order_of_blame(exits):
             if rank not in self._failures:
                 self._failures[rank] = exits[rank]
-                self._send_exit(rank, result.failures[rank])
+                self._send_exit(rank, result.failures[rank].pid, exits[rank])
         if result.state.value in {"SUCCEEDED", "FAILED"} and not self._ending:
             is_well = result.state.value == "SUCCEEDED"
-            reason = exit_reason(0 if is_well else exits[in_order_of_blame(exits)[0]])
+            reason = exit_reason(0) if is_well else exits[in_order_of_blame(exits)[0]].reason
             text = "all ranks of the node ended well" if is_well else failures_text(self._failures)
             self._send_end(reason, text)
         return result
@@ -141,19 +144,18 @@ class ReportingAgent(api.LocalElasticAgent):  # type: ignore[misc]
                 self._send_end(name, f"torchrun got {name}")
         super()._shutdown(*args, **kwargs)
 
-    def _send_exit(self, rank: int, failure: Any) -> None:
-        text = f"rank {rank} {exit_text(failure.exitcode)}"
-        message = failure.message if isinstance(failure.message, str) else ""
-        if isinstance(failure.message, dict):
-            message = str(failure.message.get("message", ""))
-        has_cause = failure.exitcode >= 0 and message and "errors.html" not in message
+    def _exit(self, failure: Any) -> Exit:
+        data = getattr(failure, "error_file_data", None)
+        return Exit(failure.exitcode, *read_error_file(data, with_message=self._with_messages))
+
+    def _send_exit(self, rank: int, pid: int, its: Exit) -> None:
         self._send(
             "straggler.rank.exited",
             rank=rank,
-            pid=failure.pid,
-            exit_code=failure.exitcode,
-            reason=exit_reason(failure.exitcode),
-            text=f"{text}: {message[:500]}" if has_cause else text,
+            pid=pid,
+            exit_code=its.code,
+            reason=its.reason,
+            text=f"rank {rank} {its.text}",
         )
 
     def _send_end(self, reason: str, text: str) -> None:

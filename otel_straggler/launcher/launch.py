@@ -96,6 +96,7 @@ class Launcher:
         self._stop = stop
         self._run_id = plan.run_id
         self._progress = plan.progress
+        self._jobs = 0
         log = EventLog(plan.folder / f"events-{plan.node}.jsonl")
         self._next_attempt = log.next_attempt(plan.run_id)
         self._sinks: list[Any] = [log]
@@ -112,7 +113,8 @@ class Launcher:
             exit_code = self._run_job(1)
             if exit_code and (why := self._why_not_again()):
                 _say(why)
-            return Ending(exit_code, "", "")
+            reason = "stopped" if self._stop.wait(0.0) else "failed" if exit_code else "finished"
+            return self._ended(Ending(exit_code, reason, f"torchrun {exit_text(exit_code)}"))
         ending = run_jobs(
             max_jobs,
             run_job=self._run_job,
@@ -122,6 +124,12 @@ class Launcher:
             why_not_again=self._why_not_again,
         )
         _say(f"{ending.text}: {self._plan.finished_flag}")
+        return self._ended(ending)
+
+    def _ended(self, ending: Ending) -> Ending:
+        """Report that nothing more is started here."""
+        if self._jobs:
+            self._emit("straggler.run.ended", self._jobs, reason=ending.reason, text=ending.text)
         return ending
 
     def close(self) -> None:
@@ -135,6 +143,7 @@ class Launcher:
     def _run_job(self, job: int) -> int:
         if self._stop.wait(0.0):
             return _SIGNAL_CODE + self._stop.signal_number
+        self._jobs = job
         self._emit("straggler.job.started", job, text=f"torchrun started: job {job}")
         read_fd, write_fd = os.pipe()
         progress = json.dumps(self._progress and asdict(self._progress))

@@ -10,6 +10,7 @@ import numpy as np
 
 from otel_straggler.model.observation import Floats, Ints, Section
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_failure import RankFailure
 from otel_straggler.semconv import Metric, Outcome
 
 
@@ -30,6 +31,8 @@ class Heartbeat:
         page: whether the run may page people.
         team: whose run it is.
         is_ending: SIGTERM was received, and the rank's own handler decides what follows.
+        failure: how it failed, with its end.
+        restarts_left: how often its launcher may still restart the run; None if unknown.
     """
 
     source: Source
@@ -48,6 +51,8 @@ class Heartbeat:
     page: bool | None = None
     team: str = ""
     is_ending: bool = False
+    failure: RankFailure | None = None
+    restarts_left: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.names import clean_name
 from otel_straggler.model.observation import Kernel, Section, kernel_class_of
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_failure import FAILURE_KINDS, RankFailure, exception_failure
 from otel_straggler.model.rank_metrics import (
     Buckets,
     Heartbeat,
@@ -29,6 +30,7 @@ from otel_straggler.otlp.identity import (
     Value,
     Values,
     as_bool,
+    as_int,
 )
 from otel_straggler.otlp.span_rules import section_of
 from otel_straggler.semconv import Outcome
@@ -79,6 +81,8 @@ class RankDescription(NamedTuple):
     page: bool | None
     team: str
     is_ending: bool
+    failure: RankFailure | None
+    restarts_left: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +129,28 @@ def describe_rank(description: Values, resource: Values) -> RankDescription:
         page=as_bool(resource.get(semconv.RUN_PAGE)) if page is None else page,
         team=as_text(str(team)) if team else "",
         is_ending=bool(as_bool(description.get(semconv.RANK_ENDING))),
+        failure=_failure(description),
+        restarts_left=_natural(description.get(semconv.RESTARTS_LEFT)),
     )
+
+
+def _failure(description: Values) -> RankFailure | None:
+    type_, message = (
+        str(description.get(key) or "")
+        for key in (semconv.EXCEPTION_TYPE, semconv.EXCEPTION_MESSAGE)
+    )
+    exit_code = _natural(description.get(semconv.EXIT_CODE))
+    if type_:
+        failure = exception_failure(type_, message)
+        named = description.get(semconv.FAILURE_KIND)
+        kind = next((each for each in FAILURE_KINDS if each == named), failure.kind)
+        return replace(failure, kind=kind, exit_code=exit_code)
+    return RankFailure(kind="exited", exit_code=exit_code) if exit_code else None
+
+
+def _natural(value: Value) -> int | None:
+    number = as_int(value)
+    return number if number is not None and 0 <= number < 2**31 else None
 
 
 def as_text(value: str) -> str:

@@ -52,6 +52,23 @@ RANK_ENDING: Final = Attribute(
     "straggler.rank.ending",
     "true: SIGTERM has come, and a handler of the user's decides when to end",
 )
+EXCEPTION_TYPE: Final = Attribute(
+    "exception.type", "with the end of a rank: the exception that ended it, such as ValueError"
+)
+EXCEPTION_MESSAGE: Final = Attribute(
+    "exception.message",
+    "its first line, at most 200 characters, without what looks like a secret; absent with "
+    "OTEL_STRAGGLER_FAILURE_MESSAGES=off",
+)
+FAILURE_KIND: Final = Attribute(
+    "straggler.rank.failure",
+    "how a rank failed: raised (an exception of its own), lost_peer (one that says that another "
+    "rank is gone), exited (with an error code) or killed (by a signal)",
+)
+EXIT_CODE: Final = Attribute("process.exit.code", "of the process; absent after a signal")
+RESTARTS_LEFT: Final = Attribute(
+    "straggler.run.restarts_left", "how often torchelastic may still restart the run"
+)
 DEFAULT_ROLE: Final = "default"
 
 # --- section span ---------------------------------------------------------------------------

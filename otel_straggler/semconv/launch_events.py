@@ -19,7 +19,8 @@ EVENT_NAME: Final = Attribute(
 )
 LAUNCH_REASON: Final = Attribute(
     "straggler.launch.reason",
-    "why: exit_0, exit_1, ..., SIGKILL, ..., membership (the nodes changed), max_jobs, finished",
+    "why: exit_0, exit_1, ..., SIGKILL, ..., membership (the nodes changed); at the end of the run "
+    "finished, failed, stopped (by a signal), max_jobs or no_progress",
 )
 LAUNCH_JOB: Final = Attribute(
     "straggler.launch.job", "start of torchrun by this launcher, from 1; see --until-finished"
@@ -27,7 +28,6 @@ LAUNCH_JOB: Final = Attribute(
 LAUNCH_NODE_RANKS: Final = Attribute(
     "straggler.launch.ranks", "global ranks that were started on the node, as text: 0, 1"
 )
-EXIT_CODE: Final = Attribute("process.exit.code", "of the process; absent after a signal")
 PROCESS_PID: Final = Attribute("process.pid", "of the rank")
 
 LaunchEventName = Literal[
@@ -37,8 +37,14 @@ LaunchEventName = Literal[
     "straggler.run.restarting",
     "straggler.attempt.ended",
     "straggler.job.ended",
+    "straggler.run.ended",
 ]
 LAUNCH_EVENTS: Final[tuple[LaunchEventName, ...]] = get_args(LaunchEventName)
+ATTEMPT_STARTED: Final[LaunchEventName] = "straggler.attempt.started"
+ATTEMPT_ENDED: Final[LaunchEventName] = "straggler.attempt.ended"
+RANK_EXITED: Final[LaunchEventName] = "straggler.rank.exited"
+RUN_ENDED: Final[LaunchEventName] = "straggler.run.ended"
+"""The launcher starts nothing more: the training has finished, or it gives up."""
 
 # --- from a launcher, passed through ----------------------------------------------------------
 _OF_NODE: Final = (*OF_RUN, "node")

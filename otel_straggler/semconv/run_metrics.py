@@ -147,6 +147,12 @@ RUN_HANG_INFO = gauge(
     "sentence",
     "culprits",
 )
+RUN_FAILED = gauge(
+    "straggler.run.failed.timestamp",
+    "s",
+    "since when a run has failed that no launcher restarts",
+    "sentence",
+)
 RUN_RANKS = gauge("straggler.run.ranks", "{rank}", "ranks of the run, by their state", "state")
 RUN_SCORING_FAILING = gauge(
     "straggler.run.scoring_failing",

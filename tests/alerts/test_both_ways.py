@@ -30,6 +30,7 @@ SETTINGS = AlertSettings(
     score_for_seconds=60.0,
     missing_for_seconds=120.0,
     no_data_seconds=120.0,
+    failed_for_seconds=120.0,
     run_slow_for_seconds=120.0,
     keep_firing_seconds=30.0,
     dashboard_url="https://g.example/d/run",
@@ -148,6 +149,8 @@ def _run(random_: random.Random, run_id: str) -> RunStatus:
         clashes=random_.choice([0, 0, 2]),
         hourly_goodput=random_.choice([float("nan"), 0.5, 0.93]),
         is_failing=random_.choice([False, False, True]),
+        failed_at_s=END_S - random_.choice([30.0, 200.0]) if state == "failed" else None,
+        failure_text="Rank 3 failed first: SIGKILL." if state == "failed" else "",
     )
 
 
@@ -251,6 +254,9 @@ def _series(
         if run.is_hung:
             texts = {"sentence": run.hang_text, "culprits": run.culprits_text}
             yield one(semconv.RUN_HANG_INFO, 1.0, **of_run, why="lost", **texts)
+        if run.failed_at_s is not None:
+            failed_at_s, sentence = run.failed_at_s, run.failure_text
+            yield one(semconv.RUN_FAILED, failed_at_s, **of_run, sentence=sentence)
         if run.last_scored_at_s is not None:
             yield one(semconv.RANK_LAST_SCORED, run.last_scored_at_s, **of_rank)
         for state, ranks in run.ranks.items():

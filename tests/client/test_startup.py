@@ -132,18 +132,60 @@ def test_a_rank_that_is_known_later_than_it_was_sent_begins_again(
     assert ends == {by_name["alone"]: "ok", LATE: "ok"}
 
 
-def test_a_rank_of_the_launcher_is_never_read_again(sink: CapturedRequests) -> None:
+TORCHRUN = {"TORCHELASTIC_RUN_ID": "none"}
+LAUNCHED = {"RANK": "2", "WORLD_SIZE": "4", "OTEL_STRAGGLER_RUN_ID": "r", **TORCHRUN}
+POD = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "OTEL_STRAGGLER_RUN_ID": "r"}
+"""Variables of a pod that starts two processes: both see the same."""
+
+
+def test_a_rank_of_torchelastic_is_never_read_again(sink: CapturedRequests) -> None:
+    """It is sent at once: it sets the variables for each process."""
     body = """
     configure(run_id="r")
     assert ots.configure.__globals__["_PROCESS"].session.is_sending
     init_process_group()
     ots.shutdown()
     """
-    run(body, sink.url, RANK="1", WORLD_SIZE="8")
+    run(body, sink.url, RANK="1", WORLD_SIZE="8", **TORCHRUN)
     assert {who(p.resource) for p in sink.points(semconv.HEARTBEAT)} == {("r", 1, 8)}
 
 
-LAUNCHED = {"RANK": "2", "WORLD_SIZE": "4", "OTEL_STRAGGLER_RUN_ID": "r"}
+@pytest.mark.parametrize(
+    "first", ["configure(); init_process_group()", "init_process_group(); configure()"]
+)
+def test_the_process_group_knows_the_rank_better_than_variables_of_a_pod(
+    sink: CapturedRequests, env: dict[str, str], first: str
+) -> None:
+    """Whichever comes first, nothing goes out under the pod's rank, and one line says so; the pod's
+    local rank is not used either."""
+    body = f"""
+    {first}
+    with ots.step(0), ots.section("forward"): pass
+    ots.shutdown()
+    """
+    result = run(body, sink.url, **env, **POD)
+    assert {who(span.resource) for span in sink.spans()} == {("r", 2, 4)}
+    assert {who(p.resource) for p in sink.points(semconv.HEARTBEAT)} == {("r", 2, 4)}
+    assert not any(semconv.LOCAL_RANK in span.resource for span in sink.spans())
+    (line,) = [line for line in result.stderr.splitlines() if "RANK" in line]
+    assert line == (
+        "otel-straggler: RANK is 1 and WORLD_SIZE is 2, but this process is rank 2 of 4 of its "
+        "process group, which is used: the variables seem to be those of a pod or a task that "
+        "starts several processes"
+    )
+
+
+def test_slurms_rank_of_a_node_is_no_news_where_torchrun_names_that_of_the_process(
+    sink: CapturedRequests,
+) -> None:
+    """One task for each node, which starts torchrun: as usual."""
+    body = """
+    init_process_group()
+    configure(run_id="r")
+    ots.shutdown()
+    """
+    slurm = {"SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
+    assert run(body, sink.url, RANK="2", WORLD_SIZE="4", **slurm, **TORCHRUN).stderr == ""
 
 
 def test_a_collector_that_rank_0_shares_later_gets_what_was_recorded_before(
@@ -196,12 +238,12 @@ def test_rank_0_prints_where_to_watch(sink: CapturedRequests) -> None:
         time.sleep(0.01)
     ots.shutdown()
     """
-    result = run(body, sink.url, RANK="0", WORLD_SIZE="4")
+    result = run(body, sink.url, RANK="0", WORLD_SIZE="4", **TORCHRUN)
     assert result.stderr == (
         "otel-straggler: run my run, rank 0 of 4, GPU timing off: watch it at "
         "http://127.0.0.1:9999/#run=my%20run\n"
     )
-    assert run(body, sink.url, RANK="1", WORLD_SIZE="4").stderr == ""
+    assert run(body, sink.url, RANK="1", WORLD_SIZE="4", **TORCHRUN).stderr == ""
     assert run(body, sink.url, RANK="0", OTEL_SDK_DISABLED="true").stderr == ""
 
 

@@ -12,10 +12,11 @@ from otel_straggler import semconv
 from otel_straggler.client.endpoints import logs_endpoint, resolve_endpoints
 from otel_straggler.config import Endpoint
 from otel_straggler.errors import InputError
-from otel_straggler.launcher.events import failures_text, parse_event
+from otel_straggler.launcher.events import Exit, failures_text, in_order_of_blame, parse_event
 from otel_straggler.launcher.reports import EventLog, SupervisorReports, Telemetry
 from otel_straggler.model.fleet_reports import FleetReport
 from otel_straggler.model.launch_event import LaunchEvent
+from otel_straggler.model.rank_failure import RankFailure
 from otel_straggler.testing import CapturedRequests
 
 from ..waiting import eventually
@@ -57,8 +58,22 @@ def test_another_line_is_refused(line: str) -> None:
 
 
 def test_the_rank_that_was_killed_is_blamed_before_those_that_failed_with_it() -> None:
-    exits = {0: 1, 1: -15, 2: -9}
+    exits = {0: Exit(1), 1: Exit(-15), 2: Exit(-9)}
     assert failures_text(exits).startswith("rank 2 ended by SIGKILL, rank 0 ended with exit code 1")
+
+
+def test_the_rank_that_raised_is_blamed_before_those_that_lost_it() -> None:
+    """By the time at which it raised, and although its process ended last, by the launcher's
+    signal. An exception that says that a peer is gone comes after the signal that killed it."""
+    raised = RankFailure(kind="raised", type="ValueError", message="bad sample 17")
+    lost = RankFailure(kind="lost_peer", type="RuntimeError", message="Connection closed by peer")
+    exits = {0: Exit(-6), 1: Exit(-15, raised, 8.0), 2: Exit(1, raised, 9.0), 3: Exit(1, lost, 7.0)}
+    assert failures_text(exits) == (
+        "rank 1 raised ValueError: bad sample 17, rank 2 raised ValueError: bad sample 17, "
+        "rank 0 ended by SIGABRT, rank 3 ended with exit code 1: RuntimeError: Connection closed "
+        "by peer"
+    )
+    assert in_order_of_blame({0: Exit(1, lost, 7.0), 1: Exit(-9)}) == [1, 0]
 
 
 def test_events_are_kept_in_a_file_and_a_full_disk_is_one_warning(

@@ -118,6 +118,7 @@ def test_a_killed_rank_is_an_exit_with_its_signal_and_a_restart_with_its_reason(
         ("attempt.started", 1, ""),
         ("attempt.ended", 1, "exit_0"),
         ("job.ended", 1, "finished"),
+        ("run.ended", 1, "finished"),
     ]
     assert events[2].rank == 1
     assert "rank 1 ended by SIGKILL" in events[4].text

@@ -126,11 +126,15 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
     return false;
   }
 
-  // Once the thread has ended, from the caller's: replaces the outcome that was sent.
-  void correct_outcome(const std::string& outcome, std::int64_t until_ns) {
+  // Once the thread has ended, from the caller's: replaces the outcome that was sent, and adds an
+  // attribute to the rank's description.
+  void correct_outcome(const std::string& outcome, std::string_view key, std::uint64_t number,
+                       std::int64_t until_ns) {
+    const proto::Bytes more = heartbeats::int_attribute(key, number);
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!has_ended_) return;
+      info_.append(more.begin(), more.end());
     }
     send_heartbeat(outcome, until_ns);
   }

@@ -76,6 +76,18 @@ inline proto::Bytes text_attribute(std::string_view key, std::string_view text) 
   return attribute;
 }
 
+inline proto::Bytes int_attribute(std::string_view key, std::uint64_t number) {
+  proto::Bytes value;
+  proto::append_tag(value, 3, proto::kVarint);
+  proto::append_varint(value, number);
+  proto::Bytes pair;
+  proto::append_text(pair, 1, key);
+  proto::append_message(pair, 2, value);
+  proto::Bytes attribute;
+  proto::append_message(attribute, 7, pair);
+  return attribute;
+}
+
 inline void append_fixed64(proto::Bytes& out, std::uint32_t field, std::uint64_t value) {
   proto::append_tag(out, field, proto::kFixed64);
   out.resize(out.size() + 8);

@@ -9,6 +9,7 @@ a false all-clear nor a second page.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
@@ -22,6 +23,7 @@ from otel_straggler.model.decoding import read_as
 HANGS: Final = frozenset({"StragglerRunHung", "StragglerRankLost", "StragglerRankStuck"})
 """Alerts that do not end because the collector that raised them is gone."""
 _DURING: Final = {rule.name: rule.during for rule in CATALOGUE}
+FAILED: Final = "StragglerRunFailed"
 _SENT_S: Final = 60.0
 _STATE_VERSION: Final = 1
 
@@ -43,15 +45,19 @@ class Firing:
         hold_s: how long an alert of the last process is held once its run reports again,
         give_up_s: and if it never does;
         keep_s: the same of alerts that are not about a hang.
+        failed_s: how long an alert on a failed run fires: nothing else ends it.
 
     Attributes:
         by_run: firing alerts by run; replaced and never changed.
     """
 
-    def __init__(self, hold_s: float, give_up_s: float, keep_s: float = 600.0) -> None:
+    def __init__(
+        self, hold_s: float, give_up_s: float, keep_s: float = 600.0, failed_s: float = math.inf
+    ) -> None:
         self._hold_s = hold_s
         self._give_up_s = give_up_s
         self._keep_s = keep_s
+        self._failed_s = failed_s
         self._held: dict[str, _Held] = {}
         self._since_s: dict[str, float] = {}
         self._firing: dict[str, Alert] = {}
@@ -109,6 +115,10 @@ class Firing:
 
     def _status(self, held: _Held, run: RunStatus | None, now_s: float) -> _Status:
         name, waited_s = held.alert.name, now_s - self._restored_at_s
+        if name == FAILED:
+            is_due = now_s - held.alert.starts_at_s < self._failed_s
+            is_due &= run is None or run.failed_at_s is not None
+            return "held" if is_due else "over"
         if run is None and "run_id" in held.alert.labels:
             if name not in HANGS:
                 return "over" if waited_s >= self._keep_s else "held"

@@ -252,6 +252,8 @@ def notifying_for(
         alerts,
         worker,
         evaluate=AlertEvaluator(alerts).evaluate,
-        firing=Firing(hold_s, alerts.give_up_seconds, alerts.keep_firing_seconds),
+        firing=Firing(
+            hold_s, alerts.give_up_seconds, alerts.keep_firing_seconds, alerts.failed_for_seconds
+        ),
         keep=keep,
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from otel_straggler.collector.runs.rank_status import MAX_REASONS, RankStatus
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_failure import RankFailure, exit_failure
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.otlp.span_rules import Progress
+from otel_straggler.semconv import ATTEMPT_ENDED, RANK_EXITED, Outcome
 
 _CLASH_SHOWN_S = 60.0
 _CLASH_TOLERANCE_S = 5.0
@@ -135,6 +139,26 @@ class Liveness:
         if rank is not None:
             rank.observe_progress(source, progress, now_s, wall_s)
 
+    def observe_launch(self, event: LaunchEvent, now_s: float) -> list[RankStatus]:
+        """Record what a launcher has seen of the ends of its ranks, where they did not report more;
+        returns ranks that have ended by it."""
+        its = self._attempt
+        failure, outcome = _exit_of(event)
+        if its is None or outcome is None or event.attempt != its.number:
+            return []
+        ended = []
+        for number in (event.rank,) if event.name == RANK_EXITED else event.ranks:
+            rank = its.ranks.get(number)
+            is_its = rank is not None and event.node in {"", rank.source.node}
+            if rank is None or not is_its or not rank.may_end_as(outcome):
+                continue
+            rank = its.ranks[number] = rank.copied()
+            rank.end(event.at_unix_s, outcome, failure, now_s)
+            ended.append(rank)
+        if ended:
+            self._status = None
+        return ended
+
     @property
     def status(self) -> WorldStatus | None:
         """The same object until a rank reports; None before."""
@@ -204,6 +228,18 @@ class Liveness:
         its.ranks[source.rank] = rank
         _resize(its, source, sent_at_s)
         return rank
+
+
+def _exit_of(event: LaunchEvent) -> tuple[RankFailure | None, Outcome | None]:
+    """How ranks have ended of which a launcher reports the end; None if it does not."""
+    if event.name == ATTEMPT_ENDED:
+        return None, "unknown" if event.reason == "exit_0" else "preempted"
+    if event.name != RANK_EXITED:
+        return None, None
+    failure = exit_failure(event.reason)
+    if failure is None or failure.exit_code == -signal.SIGTERM:
+        return None, "preempted"
+    return failure, "failed"
 
 
 def _takes_over(

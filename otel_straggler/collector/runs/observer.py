@@ -300,9 +300,7 @@ class Observer:
                 has_ended = liveness.has_ended(beat.source)  # this one was delivered late
                 self._scorer.mark_alive(beat.source, now_ns, has_ended=has_ended)
             else:
-                self._scorer.finish(beat.source, now_ns, beat.step)
-                self._admission.end(beat.source, now_s)
-                self._plausibility.end(beat.source)
+                self._finish(beat.source, now_ns, beat.step)
         for times in metrics.section_times:
             world = self._store.world_of(times.source)
             if self._store.histograms.observe(world.histograms, times, now_ns):
@@ -311,3 +309,11 @@ class Observer:
         if metrics.kernel_times is not None:
             self._scorer.observe_kernels(metrics.kernel_times)
         self._store.observe_passthrough(metrics, now_s, wall_s)
+        for event in metrics.launches:
+            for rank in self._store.observe_exits(event, now_s):
+                self._finish(rank.source, now_ns, rank.step)
+
+    def _finish(self, source: Source, now_ns: int, step: int | None) -> None:
+        self._scorer.finish(source, now_ns, step)
+        self._admission.end(source, self._clock.at_s(now_ns))
+        self._plausibility.end(source)

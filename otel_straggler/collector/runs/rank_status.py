@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Final
 
 from otel_straggler.model.rank import Source
+from otel_straggler.model.rank_failure import RankFailure
 from otel_straggler.model.rank_metrics import Heartbeat
 from otel_straggler.otlp.span_rules import Progress
 from otel_straggler.semconv import Outcome
@@ -47,6 +48,8 @@ class RankStatus:
         gpu_tier, gpu_reason: what times its GPU, and why not more; empty if unknown.
         page, team: None and empty if not reported.
         is_ending: after SIGTERM.
+        failure: how it failed; None while it has not, or if that is not known.
+        restarts_left: how often its launcher may still restart the run; None if unknown.
     """
 
     source: Source
@@ -68,6 +71,8 @@ class RankStatus:
     page: bool | None = None
     team: str = ""
     is_ending: bool = False
+    failure: RankFailure | None = None
+    restarts_left: int | None = None
     _has_reported_losses: bool = False
     _newer_delay_s: float = float("inf")
     _delay_since_s: float = 0.0
@@ -104,6 +109,7 @@ class RankStatus:
         self.source = beat.source
         if beat.finished_at_s is not None:
             self.finished_at_s, self.outcome = beat.finished_at_s, beat.outcome
+            self.failure = beat.failure or self.failure
         for section, count in beat.folded.items():
             if section in self.folded or len(self.folded) < _MAX_FOLDED:
                 known = self.folded.get(section, 0)
@@ -118,6 +124,7 @@ class RankStatus:
         self._record_delay(now_s - beat.sent_at_s, now_s)
         self.page, self.team = beat.page, beat.team
         self.is_ending = beat.is_ending
+        self.restarts_left = beat.restarts_left
         self.open_section, self.phase = beat.open_section, beat.phase
         if beat.gpu_tier:
             self.gpu_tier, self.gpu_reason = beat.gpu_tier, beat.gpu_reason
@@ -125,6 +132,17 @@ class RankStatus:
             self.progress_at_s = beat.progress_at_s
         if beat.step is not None:
             self._reach(beat.step)
+
+    def may_end_as(self, outcome: Outcome) -> bool:
+        """Whether a launcher's word for its end says more than its own."""
+        is_vague = self.outcome == "unknown" or (self.outcome == "failed" and not self.failure)
+        return self.finished_at_s is None or (is_vague and outcome == "failed")
+
+    def end(self, at_s: float, outcome: Outcome, failure: RankFailure | None, now_s: float) -> None:
+        """Record an end that its launcher saw, at a time of the same host's clock."""
+        self.finished_at_s = at_s if self.finished_at_s is None else self.finished_at_s
+        self.outcome, self.failure = outcome, failure
+        self.arrived_at_s = now_s
 
     def observe_progress(
         self, source: Source, progress: Progress, now_s: float, wall_s: float
@@ -144,7 +162,7 @@ class RankStatus:
     def _go_on_after(self, sent_at_s: float) -> None:
         """A rank that reports what came after its end has not ended."""
         if self.finished_at_s is not None and sent_at_s > self.finished_at_s + ENDED_TOLERANCE_S:
-            self.finished_at_s = self.outcome = None
+            self.finished_at_s = self.outcome = self.failure = None
 
     def _reach(self, step: int) -> None:
         if self.first_step is None:

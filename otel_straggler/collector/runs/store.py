@@ -16,6 +16,7 @@ from otel_straggler.collector.runs.contents import Content
 from otel_straggler.collector.runs.goodput import WorldGoodput, goodput_state, restored_goodput
 from otel_straggler.collector.runs.hangs import WorldHangs
 from otel_straggler.collector.runs.passthrough import checkpoint_ends
+from otel_straggler.collector.runs.rank_status import RankStatus
 from otel_straggler.collector.runs.run import Run, World
 from otel_straggler.collector.runs.section_histograms import SectionHistograms
 from otel_straggler.collector.runs.timeline import keep_within
@@ -150,6 +151,13 @@ class RunStore:
             early.append(event)
             while len(self._early) > _MAX_REMEMBERED:
                 self._early.popitem(last=False)
+
+    def observe_exits(self, event: LaunchEvent, now_s: float) -> list[RankStatus]:
+        """Ranks that have ended by what their launcher reports. It knows ranks and no groups: in a
+        run of several it says nothing."""
+        run = self.runs.get(event.run_id)
+        worlds = () if run is None else tuple(run.known_worlds())
+        return worlds[0].liveness.observe_launch(event, now_s) if len(worlds) == 1 else []
 
     def drain_histograms(self, now_ns: int, *, is_end: bool = False) -> list[ObservationBatch]:
         """See :meth:`SectionHistograms.drain`."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.run import World
 from otel_straggler.collector.views.hang_json import sentence
 from otel_straggler.collector.views.ranks import MISSING
+from otel_straggler.collector.views.run_failure import failure_text
 from otel_straggler.collector.views.run_view import NewestScores, RunView
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.states import ENDS, RANK_STATES, STARTING, HangKind, RunState
@@ -82,6 +84,7 @@ def _watched(
         clashes=len({(source.group, source.rank) for source in view.clashes}),
         dropped=status.dropped,
         hourly_goodput=_hourly_goodput(view, group),
+        **_failure(view, group),
         is_failing=view.failure_of(group) is not None and (hang is None or hang.state not in ENDS),
     )
 
@@ -110,6 +113,14 @@ def _culprits_text(world: WorldStatus, ranks: Ints) -> str:
     return (
         texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}" if texts else ""
     )
+
+
+def _failure(view: RunView, group: str) -> dict[str, Any]:
+    """Of a run that nobody restarts."""
+    failure = view.run_failures.get(group)
+    if failure is None or view.now_s < failure.final_at_s:
+        return {}
+    return {"failed_at_s": failure.final_at_s, "failure_text": failure_text(failure)}
 
 
 def _hourly_goodput(view: RunView, group: str) -> float:

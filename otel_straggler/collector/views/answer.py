@@ -367,6 +367,8 @@ def _ended(view: WorldView, verdict: Verdict | None) -> Json:
         text = f"{text} {as_sentence(first.sentence)}"
     if "sentence" in facts:
         text = f"{text} {when}: {lower(facts['sentence'])}"
+    if view.run_failure is not None and view.now_s < view.run_failure.final_at_s:
+        text += " Its launcher is expected to restart it."
     if first is not None:
         of_that, facts = first.headline, first.facts()
     if of_that:

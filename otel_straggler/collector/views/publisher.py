@@ -249,6 +249,8 @@ class Publisher:
                 len(self._store.runs),
             ),
         )
+        launches = {group: world.goodput.live.launches for group, world in run.worlds.items()}
+        view = view.with_failures(launches)
         view.content()  # fails here, if it does
         if view.clashes and not shown.has_logged_clash:
             shown.has_logged_clash = True

@@ -16,6 +16,7 @@ from otel_straggler.collector.views.attempts import launches_json
 from otel_straggler.collector.views.missing_scores import missing_scores_text
 from otel_straggler.collector.views.notes import shared_gpus
 from otel_straggler.collector.views.numbers import number, own_step_s, seconds
+from otel_straggler.collector.views.run_failure import failure_json
 from otel_straggler.collector.views.world_view import RankTable, WorldView
 from otel_straggler.goodput.report import goodput_json
 from otel_straggler.model.verdict import CALLED_SLOW, WorldSummary
@@ -70,6 +71,7 @@ def run_json(view: WorldView) -> Json:
         "gpu_times": gpu_times.of_run(view.heartbeats),
         "mode": view.mode,
         "goodput": None if view.goodput is None else goodput_json(view.goodput),
+        "failure": failure_json(view.run_failure, view.now_s),
         "launches": None if view.goodput is None else launches_json(view.goodput.launches),
     }
 

@@ -103,8 +103,9 @@ def _view(value: Mapping[str, Any]) -> WorldView:
 
 
 def _check_lengths(part: RankHeartbeats | HangStatus) -> None:
-    """All columns must have a row for each rank."""
-    columns = (getattr(part, field.name) for field in fields(part))
+    """All columns must have a row for each rank, but those that may be missing."""
+    known = ((getattr(part, field.name), field.default == ()) for field in fields(part))
+    columns = (each for each, is_optional in known if not is_optional or len(each))
     shapes = {np.shape(each)[:1] for each in columns if isinstance(each, np.ndarray | list)}
     if shapes != {(len(part.ranks),)}:
         raise ValueError(f"columns of {shapes} for {len(part.ranks)} ranks")

@@ -17,13 +17,20 @@ from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.profiles import ProfilePair
 from otel_straggler.collector.runs.rank_status import RankStatus
 from otel_straggler.collector.views.report_json import window_json
+from otel_straggler.collector.views.run_failure import run_failure
 from otel_straggler.collector.views.timeline import Column
-from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
+from otel_straggler.collector.views.world_view import (
+    RankHeartbeats,
+    RankTable,
+    RunFailure,
+    WorldView,
+)
 from otel_straggler.detect.checkpoints import LastSave
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.goodput.live import GoodputView
 from otel_straggler.model.alert import Alert, Maintenance, Mode
 from otel_straggler.model.failure import Failure
+from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.observation import NO_STEP, Floats, Section
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import GpuUsage
@@ -86,6 +93,7 @@ class RunView:
         gpus: what their sensors reported, of groups with sensors.
         goodputs: accounts of the groups of which a step or a phase is known.
         failures: of its evaluation, since when.
+        run_failures: of groups whose newest attempt has failed.
     """
 
     run_id: str
@@ -110,6 +118,7 @@ class RunView:
     gpus: Mapping[str, GpuUsage] = field(default_factory=dict)
     goodputs: Mapping[str, GoodputView] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
+    run_failures: Mapping[str, RunFailure] = field(default_factory=dict)
     _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -134,6 +143,7 @@ class RunView:
             self.profiles,
             [(alert.name, alert.starts_at_s) for alert in self.alerts],
             list(self.goodputs.items()),
+            [(each, self.now_s >= each.final_at_s) for each in self.run_failures.values()],
             int(self.now_s / _SENTENCE_S) if hangs else 0,
         )
 
@@ -232,7 +242,31 @@ class RunView:
             clock_s=self._clock_s(ranks),
             gpus=self.gpus.get(group),
             failure=self.failure_of(group),
+            run_failure=self.run_failures.get(group),
         )
+
+    def with_failures(self, launches: Mapping[str, Sequence[LaunchEvent]]) -> RunView:
+        """The same with the failures of its newest attempts. Cost: O(ranks) of a failed group.
+
+        Args:
+            launches: newest events of its launchers, by group.
+        """
+        failures = {}
+        for group, hang in self.hangs.items():
+            world = self.worlds.get(group)
+            if hang.state != "failed" or world is None:
+                continue
+            heartbeats = _heartbeats(sorted(world.ranks.items()), self.now_s - self.ahead_s)
+            left = [its.restarts_left for its in world.ranks.values()]
+            if heartbeats is not None:
+                failures[group] = run_failure(
+                    heartbeats,
+                    attempt=world.attempt,
+                    now_s=self.now_s,
+                    restarts_left=min((n for n in left if n is not None), default=None),
+                    launches=launches.get(group, ()),
+                )
+        return replace(self, run_failures=failures) if failures else self
 
     def _shown_s(self, at_s: float | None) -> float | None:
         """Convert a time of the collector's clock to the wall clock."""
@@ -280,6 +314,8 @@ def _heartbeats(ranks: Sequence[tuple[int, RankStatus]], now_s: float) -> RankHe
         dropped=[its.dropped for _, its in ranks],
         outcomes=[its.outcome or "" for _, its in ranks],
         ended_age_s=_ages(ranks, [its.finished_at_s for _, its in ranks], now_s),
+        failure_kinds=[its.failure.cause if its.failure else "" for _, its in ranks],
+        failure_texts=[its.failure.text if its.failure else "" for _, its in ranks],
         **_step_times([its for _, its in ranks]),
     )
 

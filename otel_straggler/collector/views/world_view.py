@@ -109,6 +109,8 @@ class RankHeartbeats:
         gpu_tier, gpu_reason: (R,) how the GPU is timed, and why not better; empty if not reported.
         outcomes: (R,) how it ended, as in ``OUTCOMES``; empty while it has not.
         ended_age_s: (R,) since then, NaN while it has not.
+        failure_kinds, failure_texts: (R,) how it failed (``RankFailure.cause``), and for people;
+            empty where it has not, or where nobody knows; no elements in an older history.
         observed_steps: (R,) steps begun since the session was first seen; step_s: (R,) their mean
             time, NaN without any. None in what a history has kept.
     """
@@ -130,6 +132,32 @@ class RankHeartbeats:
     ended_age_s: Floats
     observed_steps: Ints | None = None
     step_s: Floats | None = None
+    failure_kinds: Sequence[str] = ()
+    failure_texts: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFailure:
+    """The newest attempt of a run has failed. Times are seconds since 1970.
+
+    Attributes:
+        since_s: when the first rank failed.
+        final_at_s: from when on nobody is expected to restart it.
+        attempts: so far; None if no launcher restarts the run. has_given_up: it says so itself.
+        ranks, node: that failed first, as far as known.
+        reason: how, such as ``ValueError: bad sample`` or ``SIGKILL``; empty if unknown.
+        who: that in a sentence.
+    """
+
+    since_s: float
+    final_at_s: float
+    attempt: int = 0
+    attempts: int | None = None
+    has_given_up: bool = False
+    ranks: tuple[int, ...] = ()
+    node: str = ""
+    reason: str = ""
+    who: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +191,7 @@ class WorldView:
             times of windows and verdicts refer; 0 where small or unknown.
         gpus: what their sensors reported; None without sensors.
         failure: what has failed for longest in evaluating it, and does so now.
+        run_failure: of its newest attempt; None if that has not failed.
     """
 
     run_id: str
@@ -194,6 +223,7 @@ class WorldView:
     clock_s: float = 0.0
     gpus: GpuUsage | None = None
     failure: Failure | None = None
+    run_failure: RunFailure | None = None
 
     @cached_property
     def world(self) -> WorldSummary | None:

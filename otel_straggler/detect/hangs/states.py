@@ -168,19 +168,24 @@ def run_state(
     """State of a run with all expected ranks. An end that one rank has recorded explains why the
     others are silent: a traceback or Ctrl-C reaches some ranks first, and the launcher kills the
     rest. So a run with a rank that failed or was cancelled has ended so, unless another still
-    works. For preemption see :func:`_died_first` and :func:`_left_first`. Until ``was_hung`` a run
+    works. Ranks that are preempted because another one died or left are those of a failed run: see
+    :func:`_died_first` and :func:`_left_first`. Until ``was_hung`` a run
     that ends just now is in training."""
     ended = {OUTCOMES[code] for code in set(heartbeats.ended[heartbeats.has_ended].tolist())}
     is_lost = states == LOST
+    # Also once the end of the run has explained why they are silent.
+    is_wordless = is_lost | ((states == FINISHED) & ~heartbeats.has_ended)
     is_alive = np.isin(states, (OK, LATE, STUCK)) | ((states == STARTING) & ~_unheard(heartbeats))
     for outcome in _WORST_FIRST:
         if (
             outcome in ended
             and not is_alive.any()
-            and _explains(outcome, heartbeats, is_lost, settings)
+            and _explains(outcome, heartbeats, is_lost, is_wordless, settings)
         ):
             is_launchers = outcome == "preempted" and _left_first(heartbeats, settings)
             return "failed" if is_launchers else _END_OF[outcome]
+        if outcome == "preempted" and outcome in ended and not is_alive.any():
+            return "failed"  # a rank died, and its launcher ended the others
     if not was_hung and _is_ending(heartbeats, is_alive, is_lost, settings):
         return "training"
     if is_lost.any():
@@ -191,11 +196,15 @@ def run_state(
 
 
 def _explains(
-    outcome: str, heartbeats: HeartbeatTable, is_lost: Bools, settings: HangSettings
+    outcome: str,
+    heartbeats: HeartbeatTable,
+    is_lost: Bools,
+    is_wordless: Bools,
+    settings: HangSettings,
 ) -> bool:
     """Whether this end of some ranks explains why the others are silent."""
     if outcome == "preempted":
-        return not _died_first(heartbeats, is_lost, settings)
+        return not _died_first(heartbeats, is_wordless, settings)
     return outcome not in {"ok", "unknown"} or not is_lost.any()
 
 

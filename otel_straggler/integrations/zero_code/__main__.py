@@ -13,6 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
+from otel_straggler.client.failures import write_error_file
 from otel_straggler.client.termination import end_with_parent
 from otel_straggler.integrations.zero_code import StragglerInstrumentor, end
 
@@ -38,6 +39,9 @@ def main(arguments: list[str]) -> int:
         else:
             sys.path[0] = str(Path(target[0]).resolve().parent)
             runpy.run_path(target[0], run_name="__main__")
+    except BaseException as error:
+        write_error_file(error)  # before what takes time: the others lose their peer meanwhile
+        raise
     finally:
         end(None)
     return 0

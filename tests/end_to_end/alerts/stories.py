@@ -20,6 +20,7 @@ QUIET_S = 6.0
 """After a page: what belongs to it has come too (several waits of its group)."""
 SILENCE_S = 12.0
 """After an end: had it been taken for a hang, the page would have come (they take 6 to 9 s)."""
+RESTARTED = {"TORCHELASTIC_MAX_RESTARTS": "1"}
 NODES = ("node-0", "node-0", "node-1", "node-1")
 
 
@@ -141,6 +142,20 @@ def slow_then_killed(stage: Stage) -> Outcome:
     return slow_then(stage, "slow-killed", lambda job: job.kill())
 
 
+def traceback(stage: Stage) -> Outcome:
+    """A mistake in the program of rank 1; the launcher then ends the others, and no more."""
+    job = stage.trained("traceback")
+    result = paged(stage, job, "StragglerRunFailed", lambda: fail(job))
+    result.more["exit_codes"] = job.wait()
+    return result
+
+
+def given_up(stage: Stage) -> Outcome:
+    """The same in the second attempt of torchrun --max-restarts=1."""
+    job = stage.trained("given-up", attempt=1, environment=RESTARTED)
+    return paged(stage, job, "StragglerRunFailed", lambda: fail(job))
+
+
 # --- nobody must be called ------------------------------------------------------------------------
 
 
@@ -157,11 +172,6 @@ def interrupted(stage: Stage) -> Outcome:
 def terminated(stage: Stage) -> Outcome:
     """A scheduler's SIGTERM to all."""
     return ended(stage, "terminated", lambda job: job.signal(signal.SIGTERM))
-
-
-def traceback(stage: Stage) -> Outcome:
-    """A mistake in the program of rank 1; the launcher then ends the others."""
-    return ended(stage, "traceback", fail)
 
 
 def long_checkpoint(stage: Stage) -> Outcome:
@@ -302,7 +312,7 @@ def ended(stage: Stage, run_id: str, end: Callable[[Job], None]) -> Outcome:
 
 def again(stage: Stage, run_id: str, end: Callable[[Job], None], **change: Any) -> Outcome:
     """A run ends, and begins again as the change says."""
-    first = stage.trained(run_id, nodes=NODES)
+    first = stage.trained(run_id, nodes=NODES, environment=RESTARTED)
     end(first)
     first.wait()
     second = stage.start(run_id, **{"attempt": 1, "first_step": 40, "nodes": NODES, **change})

@@ -123,11 +123,19 @@ def test_nobody_is_called_for_the_sigterm_of_a_scheduler(outcome: Outcome) -> No
 
 
 @story(stories.traceback)
-def test_nobody_is_called_about_a_hang_for_a_traceback(outcome: Outcome) -> None:
-    """One rank has failed and said so; that the launcher then ends the others is no hang."""
-    assert (outcome.pages, outcome.critical) == ([], [])
+def test_a_run_that_fails_is_called_with_who_failed_first(outcome: Outcome) -> None:
+    """Once; that the launcher then ends the others is no hang."""
+    assert [page.names() for page in outcome.firing] == [["StragglerRunFailed"]]
+    assert "rank 1 on node-0 failed first: " in outcome.text
     assert outcome.liveness["state"] == "failed"
     assert outcome.more["exit_codes"][1] == 1
+
+
+@story(by_night=(stories.given_up,))
+def test_a_launcher_that_gives_up_is_called_with_its_attempts(outcome: Outcome) -> None:
+    """After the last restart that it has."""
+    assert [page.names() for page in outcome.firing] == [["StragglerRunFailed"]]
+    assert "in attempt 1: the launcher has given up after 2 attempts" in outcome.text
 
 
 @story(stories.long_checkpoint)
