@@ -22,7 +22,7 @@ VOLATILE_METRICS = {
     "straggler_collector_queue_bytes": "what waits now",
     "straggler_collector_notifications_total": "requests hold as much as time allows",
     "straggler_collector_history_size_bytes": "depends on SQLite",
-    "straggler_collector_history_oldest_timestamp_seconds": "of two publications, either saves first",
+    "straggler_collector_history_oldest_timestamp_seconds": "either of two saves comes first",
 }
 """Families that are left out of /metrics, and why."""
 GRID_S = 5.0
