@@ -65,8 +65,9 @@ def command(path: str, html: str | None, as_json: bool) -> None:
     ranks arrive late at collectives, and the scores of their sections and kernels.
 
     PATH is a folder with a trace of torch.profiler per rank, also gzipped, or one trace, also of
-    several ranks merged. What is no trace is noted and skipped. The exit code is 0 whether or not a
-    rank is late, 2 if there is no trace.
+    several ranks merged. What is no trace is noted and skipped. Nobody is named from fewer than 10
+    collectives or 3 whole steps. The exit code is 0 whether or not a rank is late, 2 if there is no
+    trace.
     """
     if not Path(path).exists():
         raise InputError.of(
@@ -82,7 +83,7 @@ def command(path: str, html: str | None, as_json: bool) -> None:
             "Write them with torch.profiler.tensorboard_trace_handler().",
         )  # fmt: skip
     report = trace_report(traces.ranks, traces.rows)
-    run = _scores(traces, path)
+    run = _scores(traces, path) if report.is_enough else None
     texts = [line.plain for line in sentences(run)] if run else []
     texts += kernel_sentences(report.kernels)
     if html:

@@ -2,7 +2,8 @@
 
 All ranks leave a collective together, so the median difference of their ends is that of their
 clocks. A rank is late if its arrivals, summed over the trace, come later than those of the earlier
-ranks by more than :data:`MIN_SHARE` of the time and :data:`MIN_SIGMAS` times what chance explains.
+ranks by more than :data:`MIN_SHARE` of the time and :data:`MIN_SIGMAS` times what chance explains,
+in at least :data:`MIN_COLLECTIVES`.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from otel_straggler.model.traced_collective import Collective
 MIN_SHARE = 0.02
 """Of the time of the trace."""
 MIN_SIGMAS = 6.0
-UNSURE_SHARE, UNSURE_SIGMAS = 0.1, 10.0
-"""The same of one or two collectives, which say little of the noise."""
+MIN_COLLECTIVES = 10
+"""Fewer say too little of chance, and nobody is late."""
 _MAX_ROUNDS = 20
 _POINT_TO_POINT = re.compile(r"send|recv", re.IGNORECASE)
 _MAD_TO_SIGMA = 1.4826
 _NORMAL = NormalDist()
-_MIN_RANKS, _MIN_COLLECTIVES = 4, 3
-"""From where on noise is known from the spread of ranks, and from that of collectives."""
+_MIN_RANKS = 4
+"""From where on noise is known from the spread of ranks."""
 _EXACT_US = 1.0
 """Clocks in a trace are not finer."""
 
@@ -84,10 +85,8 @@ def find_arrivals(
     late_by -= np.quantile(late_by[present], 0.25, method="lower")
     span_s = span_s or float(np.nanmax(end) - np.nanmin(begin))
     noise_s = _noise(after, late_by[present])
-    is_sure = len(names) >= _MIN_COLLECTIVES
-    share, sigmas = (MIN_SHARE, MIN_SIGMAS) if is_sure else (UNSURE_SHARE, UNSURE_SIGMAS)
-    threshold_s = max(share * span_s, sigmas * noise_s)
-    is_late: Bools = present & (late_by > threshold_s)
+    threshold_s = max(MIN_SHARE * span_s, MIN_SIGMAS * noise_s)
+    is_late: Bools = present & (late_by > threshold_s) & (len(names) >= MIN_COLLECTIVES)
     order = np.argsort(-late_by, kind="stable")
     return Arrivals(
         ranks=ranks,
@@ -142,14 +141,12 @@ def _clocks(end: Floats) -> Floats:
 def _noise(after: Floats, late_by: Floats) -> float:
     """What chance adds to the sum of a rank: from one collective to the next, and between the
     earlier half of the ranks; 0 if neither can be known."""
-    estimates = []
-    if len(after) >= _MIN_COLLECTIVES:
-        after = after[:, ~np.isnan(after).all(axis=0)]
-        own = np.abs(after - np.nanmedian(after, axis=0))
-        estimates.append(_MAD_TO_SIGMA * float(np.nanmedian(own)) * float(np.sqrt(len(after))))
+    after = after[:, ~np.isnan(after).all(axis=0)]
+    own = np.abs(after - np.nanmedian(after, axis=0))
+    estimates = [_MAD_TO_SIGMA * float(np.nanmedian(own)) * float(np.sqrt(len(after)))]
     if (ranks := len(late_by)) >= _MIN_RANKS:
         ordered = np.sort(late_by)
         middle = (ranks - 1) // 2
         usual = [_NORMAL.inv_cdf((at + 0.625) / (ranks + 0.25)) for at in (0, middle)]
         estimates.append(float(ordered[middle] - ordered[0]) / (usual[1] - usual[0]))
-    return max(estimates, default=0.0)
+    return max(estimates)
