@@ -112,10 +112,11 @@ def missing_sentence(window: Json) -> str:
 @dataclass(frozen=True)
 class ScoreTable:
     """Ranks x sections of one window, as wide as the terminal allows; at most ``max_ranks`` rows,
-    the worst."""
+    the worst. Ranks that are ``named`` in the lines around it are marked, and come first."""
 
     window: Json
     max_ranks: int
+    named: frozenset[str] = frozenset()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns, left_out = self._columns(options.max_width)
@@ -132,12 +133,12 @@ class ScoreTable:
             table.add_column(head, justify="right", no_wrap=True, min_width=_CELL)
         if self._has_gpu:
             table.add_column("GPU", justify="right", no_wrap=True)
-        shown = worst_first(self.window)[: self.max_ranks]
+        shown = worst_first(self.window, self.named)[: self.max_ranks]
         for key in shown:
             cells = [self._cell(key, name, units[name][0]) for name in columns]
             gpu = [self._gpu_cell(key)] if self._has_gpu else []
             node = printable(self.window["ranks"][key]["node"], _MAX_NODE)
-            table.add_row(Text(key), Text(node), *cells, *gpu)
+            table.add_row(self._rank_cell(key), Text(node), *cells, *gpu)
         yield from (Text(""), table, Text(""))
         yield from self._footnotes(len(shown), left_out)
 
@@ -168,6 +169,12 @@ class ScoreTable:
         scores = self.window["section_relative_scores"][name].values()
         return min((s for s in scores if s is not None), default=1.0) + (0.0 if is_listed else 1.0)
 
+    def _rank_cell(self, key: str) -> Text:
+        if not self.named:
+            return Text(key)
+        is_named = key in self.named
+        return Text(f"{key} {_MARK}", style="bold red") if is_named else Text(f"{key}  ")
+
     def _cell(self, key: str, name: str, scale: float) -> Text:
         median_s = self.window["section_medians_s"][name].get(key)
         score = self.window["section_relative_scores"][name].get(key)
@@ -186,6 +193,8 @@ class ScoreTable:
         return Text(score + _MARK, style="bold red") if is_listed else Text(score + " ")
 
     def _footnotes(self, shown: int, left_out: Sequence[str]) -> Iterator[Text]:
+        if self.named:
+            yield Text(f"{_MARK} behind a rank: named here", style="dim")
         more = len(self.window["ranks"]) - shown
         if more > 0:
             yield Text(f"{more:,} more ranks, none of them slower than these", style="dim")
@@ -203,8 +212,9 @@ def _listed(window: Json) -> frozenset[tuple[str, str | None]]:
     return frozenset((rank_key(s), s["section"]) for s in window["stragglers"])
 
 
-def worst_first(window: Json) -> list[str]:
-    """Ranks by their lowest score that can list them, then by number."""
+def worst_first(window: Json, named: frozenset[str] = frozenset()) -> list[str]:
+    """Ranks that are ``named``, then those that are listed, then by their lowest score that can
+    list them, then by number."""
     lowest = dict.fromkeys(window["ranks"], 2.0)
     columns = [
         window[table][name]
@@ -218,7 +228,10 @@ def worst_first(window: Json) -> list[str]:
                 lowest[key] = score
     listed = {key for key, _ in _listed(window)}
     index = {key: i for i, key in enumerate(lowest)}
-    return sorted(lowest, key=lambda key: (key not in listed, round(lowest[key], 2), index[key]))
+    return sorted(
+        lowest,
+        key=lambda key: (key not in named, key not in listed, round(lowest[key], 2), index[key]),
+    )
 
 
 # --- one run -----------------------------------------------------------------------------------

@@ -96,9 +96,9 @@ def trace_report(traces: Sequence[RankTrace], rows: ObservationBatch | None = No
     ranks = tuple(sorted(traces, key=lambda each: (each.rank is None, each.rank or 0, each.name)))
     spans_s = [each.shares.span_s for each in ranks if each.shares is not None]
     collectives = {each.rank: each.collectives for each in ranks if each.rank is not None}
-    arrivals = find_arrivals(collectives, max(spans_s, default=0.0))
-    n_collectives = 0 if arrivals is None else len(arrivals.names)
     steps = min((each.steps for each in ranks if each.steps), default=0)
+    arrivals = find_arrivals(collectives, max(spans_s, default=0.0), steps)
+    n_collectives = 0 if arrivals is None else len(arrivals.names)
     if arrivals is None or n_collectives < MIN_COLLECTIVES or 0 < steps < MIN_STEPS:
         arrivals = arrivals and replace(arrivals, late=())
         return TraceReport(ranks, arrivals, (_too_few(ranks, n_collectives, steps),), (), False)
