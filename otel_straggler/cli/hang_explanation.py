@@ -44,7 +44,7 @@ class HangExplanation:
 
     @property
     def _hangs_now(self) -> bool:
-        return self.run_view["answer"]["kind"] == "hang"
+        return bool(self.run_view["answer"]["kind"] == "hang")
 
     def as_json(self) -> dict[str, Any]:
         run = self.run_view["run"]

@@ -32,7 +32,7 @@ _MAX_NAME = 24
 _MAX_NODE = 20
 _CELL = 11
 _GPU_COLUMN = 7
-_MARK = "<"
+_MARK, _NAMED = "<", ">"
 
 
 def steps_of(window: Json) -> str:
@@ -170,10 +170,7 @@ class ScoreTable:
         return min((s for s in scores if s is not None), default=1.0) + (0.0 if is_listed else 1.0)
 
     def _rank_cell(self, key: str) -> Text:
-        if not self.named:
-            return Text(key)
-        is_named = key in self.named
-        return Text(f"{key} {_MARK}", style="bold red") if is_named else Text(f"{key}  ")
+        return Text(f"{_NAMED} {key}", style="bold red") if key in self.named else Text(key)
 
     def _cell(self, key: str, name: str, scale: float) -> Text:
         median_s = self.window["section_medians_s"][name].get(key)
@@ -194,7 +191,7 @@ class ScoreTable:
 
     def _footnotes(self, shown: int, left_out: Sequence[str]) -> Iterator[Text]:
         if self.named:
-            yield Text(f"{_MARK} behind a rank: named here", style="dim")
+            yield Text(f"{_NAMED} before a rank: named here", style="dim")
         more = len(self.window["ranks"]) - shown
         if more > 0:
             yield Text(f"{more:,} more ranks, none of them slower than these", style="dim")
@@ -241,8 +238,14 @@ def run_lines(run: Json, window: Json) -> Iterator[Text]:
     """Sentences about the scores of a window."""
     stragglers = straggler_sentences(window)
     yield from first_lines(stragglers, MAX_SENTENCES, "bold")
-    if not stragglers and (run.get("verdicts") or hides_waiting(run)):
+    if (
+        not stragglers
+        and not window.get("by_chance")
+        and (run.get("verdicts") or hides_waiting(run))
+    ):
         yield Text("every score is at or above the threshold", style="dim")
+    elif not stragglers and window.get("by_chance"):
+        yield Text("no straggler: no score is low in nearly every step", style="green")
     elif not stragglers:
         yield Text("no straggler: every score is at or above the threshold", style="green")
     if excess := excess_sentence(window):

@@ -90,7 +90,7 @@ def find_arrivals(
     behind = _behind(begin[:, present], steps)
     threshold_s = max(MIN_SHARE * span_s, _noise(behind, late_by[present]))
     is_late: Bools = present & (late_by > threshold_s) & (len(names) >= MIN_COLLECTIVES)
-    is_late[present] &= _are_usually_late(behind)
+    is_late[present] &= are_usually_behind(behind)
     order = np.argsort(-late_by, kind="stable")
     return Arrivals(
         ranks=ranks,
@@ -159,11 +159,16 @@ def _behind(begin: Floats, steps: int) -> Floats:
     return behind
 
 
-def _are_usually_late(behind: Floats) -> Bools:
-    """(R,) whether a rank is behind in more steps than one of equal ranks is in 1 % of all cases:
-    of seven in each, of twenty in sixteen; of fewer than seven that cannot be said."""
+def are_usually_behind(behind: Floats) -> Bools:
+    """(R,) whether a rank is behind in more of G steps than one of equal ranks is in 1 % of all
+    cases: of seven in each, of twenty in sixteen; of fewer than seven that cannot be said.
+
+    Args:
+        behind: (G, R, ...) by how much; NaN: not known.
+    """
     known = (~np.isnan(behind)).sum(axis=0)
-    usually: Bools = (behind > 0.0).sum(axis=0) >= [_needed(int(steps)) for steps in known]
+    needed = np.array([_needed(steps) for steps in range(len(behind) + 1)])
+    usually: Bools = (behind > 0.0).sum(axis=0) >= needed[known]
     return usually
 
 

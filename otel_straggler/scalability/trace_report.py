@@ -4,6 +4,7 @@ kernels take longer."""
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,8 +13,14 @@ import numpy as np
 
 from otel_straggler.detect.scores.formulas import relative_scores
 from otel_straggler.detect.scores.kernels import RowKernels
-from otel_straggler.model.observation import ObservationBatch
-from otel_straggler.scalability.arrivals import MIN_COLLECTIVES, Arrivals, find_arrivals
+from otel_straggler.model.observation import NO_KERNEL, ObservationBatch
+from otel_straggler.scalability.arrivals import (
+    MIN_COLLECTIVES,
+    MIN_SHARE,
+    Arrivals,
+    are_usually_behind,
+    find_arrivals,
+)
 from otel_straggler.scalability.gpu_traces import RankTrace
 
 VERSION = 1
@@ -88,6 +95,29 @@ def kernel_scores(rows: ObservationBatch) -> tuple[KernelScore, ...]:
             )
         )
     return tuple(result)
+
+
+def steady_sections(rows: ObservationBatch) -> frozenset[tuple[int, str]]:
+    """Ranks and sections that take longer than the median of the other ranks in nearly every step,
+    and by a part of the step that is worth a word: of few steps, a score alone may be chance.
+    Cost: O(rows)."""
+    numbers, step = np.unique(rows.step, return_inverse=True)
+    time_s = np.zeros((len(numbers), len(rows.sources), len(rows.sections)))
+    of_section = rows.kernel == NO_KERNEL
+    index = step[of_section], rows.source[of_section], rows.section[of_section]
+    np.add.at(time_s, index, rows.duration_s[of_section])
+    step_s = float(np.median(time_s.sum(axis=2)))
+    time_s[time_s == 0.0] = np.nan
+    steady = set()
+    for rank, source in enumerate(rows.sources):
+        others = np.delete(time_s, rank, axis=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # nobody else ran it in this step
+            behind = time_s[:, rank] - np.nanmedian(others, axis=1)
+            is_worth = np.nanmedian(behind, axis=0) >= MIN_SHARE * step_s
+        for section in np.flatnonzero(are_usually_behind(behind) & is_worth).tolist():
+            steady.add((source.rank, rows.sections[section].name))
+    return frozenset(steady)
 
 
 def trace_report(traces: Sequence[RankTrace], rows: ObservationBatch | None = None) -> TraceReport:

@@ -122,7 +122,8 @@ def test_ranks_that_the_lines_name_are_marked_in_the_table(
     once = ("top", "--collector", collector.url, "--once")
 
     def marked() -> list[str]:
-        return [line.split()[0] for line in call(*once)[1].splitlines() if " < " in line[:8]]
+        lines = (line.split() for line in call(*once)[1].splitlines())
+        return [words[1] for words in lines if words[:1] == [">"] and words[1].isdigit()]
 
     collector.answer = report("healthy")
     assert marked() == []
@@ -134,9 +135,9 @@ def test_ranks_that_the_lines_name_are_marked_in_the_table(
     collector.answer = json.dumps(result).encode()
     assert marked() == ["2", "5"]
     output = call(*once)[1].splitlines()
-    assert "< behind a rank: named here" in output
+    assert "> before a rank: named here" in output
     first = next(at for at, line in enumerate(output) if line.startswith("rank"))
-    assert [line.split()[0] for line in output[first + 2 : first + 4]] == ["2", "5"]
+    assert [line.split()[1] for line in output[first + 2 : first + 4]] == ["2", "5"]
 
 
 def test_a_run_that_nobody_knows_is_waited_for_as_such(report) -> None:
@@ -248,7 +249,7 @@ def test_many_verdicts_leave_room_for_the_table(collector, report, by_hand) -> N
     assert [line[:9] for line in lines[:5]] == ["confirmed"] * 5
     assert lines[0].endswith("…")
     assert lines[5] == "and 25 confirmed that lose less"
-    assert any(line.split()[:3] == ["5", "<", "node-1"] for line in lines)
+    assert any(line.split()[:3] == [">", "5", "node-1"] for line in lines)
 
 
 def test_a_collector_without_a_window_is_no_error(call, collector) -> None:
