@@ -18,6 +18,7 @@ from otel_straggler.client.endpoints import resolve_endpoints
 from otel_straggler.collector.alerting.posting import answer_of, tried_once
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.rank import Source
 from otel_straggler.otlp.clients.client import Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.tls import tls_advice
@@ -25,7 +26,13 @@ from otel_straggler.simulate.auxiliary_metrics import Sensors
 from otel_straggler.simulate.faults import HANG_KINDS, Fault
 from otel_straggler.simulate.labels import Label
 from otel_straggler.simulate.plan import GPU_TIMINGS, PRESETS, TIMINGS, Layout, RunPlan
-from otel_straggler.simulate.replay import Ending, Replay, seconds_before
+from otel_straggler.simulate.replay import (
+    Ending,
+    Replay,
+    StoppedClock,
+    end_of_ns,
+    seconds_before,
+)
 from otel_straggler.simulate.runs import generate
 from otel_straggler.simulate.scenarios import NEW_YEAR_2026_NS, SCENARIOS, Plan, simulate
 from otel_straggler.simulate.writers import (
@@ -333,10 +340,7 @@ def _send(
     poster = _Poster(url)
     count = 0
     if speed is None:
-        for batch in chosen.batches:
-            for request in encode_requests(batch, first_span=count):
-                poster.post("traces", request)
-            count += len(batch)
+        count = _send_at_once(chosen, poster, hold_s)
     else:
         replay = Replay(
             poster.post,
@@ -347,6 +351,21 @@ def _send(
         )
         count = replay.run(chosen.batches)
     poster.close()
+    return count
+
+
+def _send_at_once(chosen: _Chosen, poster: _Poster, hold_s: float) -> int:
+    """All rows, and where the run ends well its end: by the clock of its ranks, which is ahead."""
+    count = end_ns = 0
+    sources: tuple[Source, ...] = ()
+    for batch in chosen.batches:
+        for request in encode_requests(batch, first_span=count):
+            poster.post("traces", request)
+        count += len(batch)
+        if len(batch):
+            sources, end_ns = batch.sources, max(end_ns, end_of_ns(batch))
+    if sources and chosen.ending(hold_s) is None:
+        Replay(poster.post, speed=0.0, clock=StoppedClock(end_ns / 1e9)).end(sources)
     return count
 
 

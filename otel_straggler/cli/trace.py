@@ -46,6 +46,7 @@ from otel_straggler.scalability.trace_report import (
     TraceReport,
     rank_row,
     report_json,
+    steady_sections,
     trace_report,
 )
 
@@ -65,8 +66,9 @@ def command(path: str, html: str | None, as_json: bool) -> None:
     ranks arrive late at collectives, and the scores of their sections and kernels.
 
     PATH is a folder with a trace of torch.profiler per rank, also gzipped, or one trace, also of
-    several ranks merged. What is no trace is noted and skipped. The exit code is 0 whether or not a
-    rank is late, 2 if there is no trace.
+    several ranks merged. What is no trace is noted and skipped. Nobody is named from fewer than 10
+    collectives or 3 whole steps. The exit code is 0 whether or not a rank is late, 2 if there is no
+    trace.
     """
     if not Path(path).exists():
         raise InputError.of(
@@ -82,7 +84,7 @@ def command(path: str, html: str | None, as_json: bool) -> None:
             "Write them with torch.profiler.tensorboard_trace_handler().",
         )  # fmt: skip
     report = trace_report(traces.ranks, traces.rows)
-    run = _scores(traces, path)
+    run = _scores(traces, path) if report.is_enough else None
     texts = [line.plain for line in sentences(run)] if run else []
     texts += kernel_sentences(report.kernels)
     if html:
@@ -149,7 +151,26 @@ def _scores(traces: _Traces, path: str) -> Json | None:
     windows, scorer = score_recording(recording, score_settings(), verdicts)
     report_what_is_left_out(recording, scorer, verdicts, path)
     runs: Json = scores_json(run_reports(windows, recording, scorer))["runs"]
-    return next(iter(runs.values()), None)
+    run: Json | None = next(iter(runs.values()), None)
+    return run and _steady(run, steady_sections(rows))
+
+
+def _steady(run: Json, steady: frozenset[tuple[int, str]]) -> Json:
+    """The run, whose windows name sections only where a rank is slow in them in nearly every step.
+    Kernels of a GPU vary little, and stay."""
+
+    def is_steady(each: Json) -> bool:
+        return each["section"] is None or (each["rank"], each["section"]) in steady
+
+    windows = []
+    for window in run["windows"]:
+        excess = window["largest_excess"]
+        stragglers = [each for each in window["stragglers"] if is_steady(each)]
+        kept = excess if excess and is_steady(excess) else None
+        by_chance = len(window["stragglers"]) - len(stragglers)
+        changed = {"stragglers": stragglers, "largest_excess": kept, "by_chance": by_chance}
+        windows.append({**window, **changed})
+    return {**run, "windows": windows}
 
 
 def kernel_sentences(kernels: tuple[KernelScore, ...]) -> Iterator[str]:

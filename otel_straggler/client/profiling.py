@@ -45,14 +45,17 @@ class profile(contextlib.ContextDecorator):  # noqa: N801  as contextlib's own
     names that have run, attempt, rank and steps and never collide: the trace, the operators with
     the memory (``....profiler_list.dat``), and the stacks. Each file is an event
     (``straggler.profile.written``) that belongs to the span of the last step of the profile.
-    The next step begins when files are written, so it takes longer.
+    The next step begins when files are written, so it takes longer. By default the first ten steps
+    are skipped, one warms up, and eight are recorded: ``otel-straggler trace`` names nobody from
+    fewer than three whole steps and ten collectives, nor from steps in which all is still new.
 
     Args:
         folder: of the files; created if missing.
         wait, warmup, active: steps of a cycle without the profiler, with it but not recorded, and
             recorded.
         repeat: cycles; 0: until the end.
-        skip_first: steps before the first cycle.
+        skip_first: steps before the first cycle, in which memory is allocated, kernels are chosen,
+            and files are not cached yet.
         record_shapes, profile_memory, with_stack, with_flops, with_modules: of torch.profiler.
         tensorboard: traces go to ``folder/tensorboard``, by names that TensorBoard reads.
         model: where DeepSpeed is installed, the module (or engine) whose flops its profiler counts
@@ -69,9 +72,9 @@ class profile(contextlib.ContextDecorator):  # noqa: N801  as contextlib's own
         *,
         wait: int = 0,
         warmup: int = 1,
-        active: int = 1,
+        active: int = 8,
         repeat: int = 1,
-        skip_first: int = 0,
+        skip_first: int = 10,
         record_shapes: bool = True,
         profile_memory: bool = True,
         with_stack: bool = True,
@@ -101,6 +104,7 @@ class profile(contextlib.ContextDecorator):  # noqa: N801  as contextlib's own
         self._flops: FlopsProfile | None = None
         self._spans: dict[int, int] = {}
         self._reporting: list[threading.Thread] = []
+        self._has_recorded = False
         self.paths: list[Path] = []
 
     @classmethod
@@ -138,11 +142,24 @@ class profile(contextlib.ContextDecorator):  # noqa: N801  as contextlib's own
             return
         STEP_LISTENERS.remove(self._begin_step)
         recording.close()
+        if not self._has_recorded and not recording.why_ended:
+            self._warn_of_nothing(recording.steps_begun)
         if self._flops is not None:
             self._flops.close()
         deadline_s = time.monotonic() + _JOIN_S
         while self._reporting:
             self._reporting.pop().join(max(0.0, deadline_s - time.monotonic()))
+
+    def _warn_of_nothing(self, steps: int) -> None:
+        given = self._settings
+        first = given.skip_first + given.wait + given.warmup
+        _LOG.warning(
+            "profile: nothing was recorded: %d steps began inside it, and the first %d are never "
+            "recorded (skip_first=%d, wait=%d, warmup=%d). %s",
+            steps, first, given.skip_first, given.wait, given.warmup,
+            "Train longer, or skip less: profile(skip_first=0)." if steps else
+            "Call step() inside it, or configure() and then watch() or a trainer's callback.",
+        )  # fmt: skip
 
     def _open(self) -> None:
         from otel_straggler.profiles.flops import flops_profile
@@ -172,6 +189,7 @@ class profile(contextlib.ContextDecorator):  # noqa: N801  as contextlib's own
 
     def _write(self, recorded: Recorded) -> None:
         """In the thread of the loop; the rest has time."""
+        self._has_recorded = True
         from otel_straggler.profiles.artifacts import write_all
 
         whose = _whose()

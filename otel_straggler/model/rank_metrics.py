@@ -33,6 +33,7 @@ class Heartbeat:
         is_ending: SIGTERM was received, and the rank's own handler decides what follows.
         failure: how it failed, with its end.
         restarts_left: how often its launcher may still restart the run; None if unknown.
+        pid: of its process, in its own PID namespace; 0 if not reported.
     """
 
     source: Source
@@ -53,6 +54,7 @@ class Heartbeat:
     is_ending: bool = False
     failure: RankFailure | None = None
     restarts_left: int | None = None
+    pid: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,6 +83,7 @@ class RankDescription(NamedTuple):
     is_ending: bool
     failure: RankFailure | None
     restarts_left: int | None
+    pid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +132,7 @@ def describe_rank(description: Values, resource: Values) -> RankDescription:
         is_ending=bool(as_bool(description.get(semconv.RANK_ENDING))),
         failure=_failure(description),
         restarts_left=_natural(description.get(semconv.RESTARTS_LEFT)),
+        pid=_as_pid(resource.get(semconv.PROCESS_PID)),
     )
 
 
@@ -153,6 +155,10 @@ def _natural(value: Value) -> int | None:
     return number if number is not None and 0 <= number < 2**31 else None
 
 
+def _as_pid(value: Value) -> int:
+    return value if type(value) is int and 0 < value <= _MAX_PID else 0
+
+
 def as_text(value: str) -> str:
     return clean_name(value)
 
@@ -162,6 +168,8 @@ def count_name(name: Value) -> str:
 
 
 _MAX_NUMBER: Final = 2.0**63
+_MAX_PID: Final = 2**22
+"""The largest that Linux gives."""
 _PASSTHROUGH_NAMES: Final = tuple(name.encode() for name in _PASSTHROUGH)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from otel_straggler.model.operator_tables import FLOPS_SUFFIX, STACKS_SUFFIX, TABLE_SUFFIX
 from otel_straggler.profiles.recording import Recorded
 from otel_straggler.profiles.settings import ProfileSettings
 
@@ -68,12 +69,12 @@ def write_all(settings: ProfileSettings, whose: Whose, recorded: Recorded) -> li
         traces, suffix = folder / "tensorboard", ".pt.trace.json"
     paths = [
         _written(traces, name, suffix, profiler.export_chrome_trace),
-        _written(folder, name, ".profiler_list.dat", lambda path: _write_list(path, recorded)),
+        _written(folder, name, TABLE_SUFFIX, lambda path: _write_list(path, recorded)),
     ]
     if settings.with_stack:
         metric = "self_cuda_time_total" if _has_cuda() else "self_cpu_time_total"
         write = lambda path: profiler.export_stacks(path, metric)  # noqa: E731
-        paths.append(_written(folder, name, ".stacks.txt", write))
+        paths.append(_written(folder, name, STACKS_SUFFIX, write))
     return [path for path in paths if path is not None]
 
 
@@ -142,9 +143,9 @@ def _has_cuda() -> bool:
 
 _KINDS: Final = {
     ".json": "trace",
-    ".stacks.txt": "stacks",
-    ".profiler_list.dat": "operators",
-    ".profiler_ds.txt": "flops",
+    STACKS_SUFFIX: "stacks",
+    TABLE_SUFFIX: "operators",
+    FLOPS_SUFFIX: "flops",
 }
 
 

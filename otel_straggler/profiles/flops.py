@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from otel_straggler.model.operator_tables import FLOPS_SUFFIX
 from otel_straggler.profiles.artifacts import Whose, name_of, reserve
 from otel_straggler.profiles.recording import Recorded
 
@@ -36,7 +37,7 @@ class FlopsProfile:
         if not self._has_step:
             return []
         try:
-            path = reserve(Path(folder), name_of(whose, recorded), ".profiler_ds.txt")
+            path = reserve(Path(folder), name_of(whose, recorded), FLOPS_SUFFIX)
         except OSError as error:
             _LOG.warning("profile: nothing can be written to %s: %s", folder, error)
             return []

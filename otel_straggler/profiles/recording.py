@@ -48,7 +48,7 @@ class StepRecording:
         self._on_recorded = on_recorded
         self._why_not = why_not
         self._profiler: Any = None
-        self._steps_begun = 0
+        self.steps_begun = 0
         self._recorded: list[int] = []
         self._cycles = 0
         self.why_ended = ""
@@ -67,8 +67,8 @@ class StepRecording:
             return
         if self._profiler is not None:
             self._go_on()
-        at = self._steps_begun - self._settings.skip_first
-        self._steps_begun += 1
+        at = self.steps_begun - self._settings.skip_first
+        self.steps_begun += 1
         if self.has_ended or at < 0:
             return
         place = at % self._settings.cycle

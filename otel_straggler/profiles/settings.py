@@ -24,9 +24,9 @@ class ProfileSettings:
     folder: str = DEFAULT_FOLDER
     wait: int = 0
     warmup: int = 1
-    active: int = 1
+    active: int = 8
     repeat: int = 1
-    skip_first: int = 0
+    skip_first: int = 10
     record_shapes: bool = True
     profile_memory: bool = True
     with_stack: bool = True

@@ -32,6 +32,7 @@ from otel_straggler.model.observation import (
     merge_batches,
     overlapping_sessions,
 )
+from otel_straggler.model.operator_tables import BESIDE_TRACES
 from otel_straggler.model.rank import Source
 from otel_straggler.otlp.identity import NO_RANK
 from otel_straggler.recordings.columns import (
@@ -101,7 +102,8 @@ class Recording:
 
 
 def input_files(path: str, note: Note = lambda _: None) -> list[str]:
-    """The file, or all files of a directory; never what is no regular file, nor deeper folders.
+    """The file, or all files of a directory; never what is no regular file, nor deeper folders, nor
+    what a profile writes next to its trace.
 
     Raises:
         InputError: the directory cannot be read, or there is no file in it.
@@ -112,7 +114,11 @@ def input_files(path: str, note: Note = lambda _: None) -> list[str]:
         entries = sorted(Path(path).iterdir())
     except OSError as error:
         _fail(path, str(error.strerror), "a directory that can be read", "May you read it?")
-    visible = [entry for entry in entries if not entry.name.startswith(".")]
+    visible = [
+        entry
+        for entry in entries
+        if not entry.name.startswith(".") and not entry.name.endswith(BESIDE_TRACES)
+    ]
     kinds = {entry: _kind_of(entry) for entry in visible}
     files = [str(entry) for entry, kind in kinds.items() if stat.S_ISREG(kind)]
     folders = [entry.name for entry, kind in kinds.items() if stat.S_ISDIR(kind)]

@@ -4,20 +4,29 @@ kernels take longer."""
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from otel_straggler.detect.scores.formulas import relative_scores
 from otel_straggler.detect.scores.kernels import RowKernels
-from otel_straggler.model.observation import ObservationBatch
-from otel_straggler.scalability.arrivals import Arrivals, find_arrivals
+from otel_straggler.model.observation import NO_KERNEL, ObservationBatch
+from otel_straggler.scalability.arrivals import (
+    MIN_COLLECTIVES,
+    MIN_SHARE,
+    Arrivals,
+    are_usually_behind,
+    find_arrivals,
+)
 from otel_straggler.scalability.gpu_traces import RankTrace
 
 VERSION = 1
 MAX_KERNELS = 20
+MIN_STEPS = 3
+"""Of which a rank is named, where steps are known."""
 _EXPLAINS = 0.5
 """Part of the lateness that a longer time must explain to be called its reason."""
 
@@ -48,12 +57,14 @@ class KernelScore:
 @dataclass(frozen=True, slots=True)
 class TraceReport:
     """``ranks``: in order, one trace each; ``answer``: the verdict as sentences, the first one for
-    all; ``kernels``: those in which a rank loses most time, the largest loss first."""
+    all; ``kernels``: those in which a rank loses most time, the largest loss first; ``is_enough``:
+    there are steps and collectives enough to name a rank, by its scores and kernels, too."""
 
     ranks: tuple[RankTrace, ...]
     arrivals: Arrivals | None
     answer: tuple[str, ...]
     kernels: tuple[KernelScore, ...] = ()
+    is_enough: bool = True
 
 
 def kernel_scores(rows: ObservationBatch) -> tuple[KernelScore, ...]:
@@ -86,24 +97,68 @@ def kernel_scores(rows: ObservationBatch) -> tuple[KernelScore, ...]:
     return tuple(result)
 
 
+def steady_sections(rows: ObservationBatch) -> frozenset[tuple[int, str]]:
+    """Ranks and sections that take longer than the median of the other ranks in nearly every step,
+    and by a part of the step that is worth a word: of few steps, a score alone may be chance.
+    Cost: O(rows)."""
+    numbers, step = np.unique(rows.step, return_inverse=True)
+    time_s = np.zeros((len(numbers), len(rows.sources), len(rows.sections)))
+    of_section = rows.kernel == NO_KERNEL
+    index = step[of_section], rows.source[of_section], rows.section[of_section]
+    np.add.at(time_s, index, rows.duration_s[of_section])
+    step_s = float(np.median(time_s.sum(axis=2)))
+    time_s[time_s == 0.0] = np.nan
+    steady = set()
+    for rank, source in enumerate(rows.sources):
+        others = np.delete(time_s, rank, axis=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # nobody else ran it in this step
+            behind = time_s[:, rank] - np.nanmedian(others, axis=1)
+            is_worth = np.nanmedian(behind, axis=0) >= MIN_SHARE * step_s
+        for section in np.flatnonzero(are_usually_behind(behind) & is_worth).tolist():
+            steady.add((source.rank, rows.sections[section].name))
+    return frozenset(steady)
+
+
 def trace_report(traces: Sequence[RankTrace], rows: ObservationBatch | None = None) -> TraceReport:
     """Compare traces of different ranks, with their rows where these are known; traces without a
     rank are compared with nobody."""
     ranks = tuple(sorted(traces, key=lambda each: (each.rank is None, each.rank or 0, each.name)))
     spans_s = [each.shares.span_s for each in ranks if each.shares is not None]
     collectives = {each.rank: each.collectives for each in ranks if each.rank is not None}
-    arrivals = find_arrivals(collectives, max(spans_s, default=0.0))
+    steps = min((each.steps for each in ranks if each.steps), default=0)
+    arrivals = find_arrivals(collectives, max(spans_s, default=0.0), steps)
+    n_collectives = 0 if arrivals is None else len(arrivals.names)
+    if arrivals is None or n_collectives < MIN_COLLECTIVES or 0 < steps < MIN_STEPS:
+        arrivals = arrivals and replace(arrivals, late=())
+        return TraceReport(ranks, arrivals, (_too_few(ranks, n_collectives, steps),), (), False)
     kernels = () if rows is None or not len(rows) else kernel_scores(rows)
     return TraceReport(ranks, arrivals, tuple(_answer(ranks, arrivals)), kernels)
 
 
-def _answer(ranks: Sequence[RankTrace], arrivals: Arrivals | None) -> list[str]:
+def _too_few(ranks: Sequence[RankTrace], collectives: int, steps: int) -> str:
+    """Why nobody is named.
+
+    Args:
+        steps: whole ones of every rank; 0: not marked.
+    """
     if not any(each.shares for each in ranks):
-        return ["Nothing ran in these traces: there are neither kernels nor operators in them."]
-    if arrivals is None:
-        if len(ranks) < 2:
-            return ["One rank alone: who arrives last needs the traces of its peers."]
-        return [_NOTHING_IN_COMMON]
+        return "Nothing ran in these traces: there are neither kernels nor operators in them."
+    if len(ranks) < 2:
+        return "One rank alone: who arrives last needs the traces of its peers."
+    if not collectives:
+        return _NOTHING_IN_COMMON
+    known = _many(collectives) + (f" in {_counted(steps, 'whole step')}" if steps else "")
+    needed = max(MIN_STEPS, math.ceil(MIN_COLLECTIVES * steps / collectives)) + 1
+    remedy = f': ots.profile("prof", active={needed})' if steps else ""
+    return (
+        f"Nobody is named: there are {known} in these traces, and by chance alone some rank is the "
+        f"last there. Record at least {MIN_COLLECTIVES} collectives in at least {MIN_STEPS} whole "
+        f"steps, not the first ones{remedy}."
+    )
+
+
+def _answer(ranks: Sequence[RankTrace], arrivals: Arrivals) -> list[str]:
     if not arrivals.late:
         by = f"by more than {arrivals.threshold_s * 1e3:.1f} ms over {_many(len(arrivals.names))}"
         return [f"No rank is late: none arrives later than the others {by}."]
@@ -126,7 +181,11 @@ _NOTHING_IN_COMMON = (
 
 
 def _many(collectives: int) -> str:
-    return f"{collectives:,} collective{'' if collectives == 1 else 's'}"
+    return _counted(collectives, "collective")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _sentence(rank: RankTrace, arrivals: Arrivals, peers: Sequence[RankTrace]) -> str:
@@ -168,6 +227,7 @@ def report_json(report: TraceReport) -> dict[str, Any]:
         "schema_version": VERSION,
         "answer": list(report.answer),
         "late_ranks": list(arrivals.late) if arrivals else [],
+        "is_enough": report.is_enough,
         "collectives": len(arrivals.names) if arrivals else 0,
         "threshold_s": arrivals.threshold_s if arrivals else None,
         "end_spread_s": arrivals.end_spread_s if arrivals else None,

@@ -28,6 +28,8 @@ LIGHT: dict[str, Any] = {
     "record_shapes": False, "profile_memory": False, "with_stack": False, "with_flops": False,
     "with_modules": False,
 }  # fmt: skip
+SOON: dict[str, Any] = {"skip_first": 0, "active": 1}
+"""The second step is recorded, and no other."""
 
 
 @pytest.fixture(autouse=True)
@@ -70,24 +72,48 @@ def test_each_cycle_writes_the_steps_that_it_recorded(tmp_path: Path) -> None:
     assert "Memory requirement: " in table
 
 
+def test_by_default_eight_steps_are_recorded_after_the_first_ten_and_one_of_warm_up(
+    tmp_path: Path,
+) -> None:
+    """The first ones are unlike all others, and of one or two steps `trace` names nobody."""
+    with ots.profile(tmp_path, **LIGHT):
+        train(30)
+    trace, _ = names(tmp_path)
+    assert trace == "my-run.attempt0.rank3.steps11-18.chrome_trace.json"
+    events = json.loads((tmp_path / trace).read_text())["traceEvents"]
+    assert sum(event["name"].startswith("ProfilerStep#") for event in events) >= 8
+
+
 def test_what_was_recorded_when_the_loop_ends_is_written(tmp_path: Path) -> None:
     """Also of a cycle that is not complete, and after an exception."""
-    with contextlib.suppress(ZeroDivisionError), ots.profile(tmp_path, active=100, **LIGHT):
+    with (
+        contextlib.suppress(ZeroDivisionError),
+        ots.profile(tmp_path, skip_first=0, active=100, **LIGHT),
+    ):
         train(3, first=7)
         raise ZeroDivisionError
     assert names(tmp_path)[0] == "my-run.attempt0.rank3.steps8-9.chrome_trace.json"
 
 
-def test_a_loop_too_short_for_a_profile_writes_nothing(tmp_path: Path) -> None:
-    with ots.profile(tmp_path, skip_first=10, **LIGHT):
-        train(5)
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [(5, "5 steps began inside it, and the first 11 are never recorded"), (0, "0 steps began")],
+)
+def test_a_loop_too_short_for_a_profile_writes_nothing_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, steps: int, told: str
+) -> None:
+    with ots.profile(tmp_path, **LIGHT):
+        train(steps)
     assert names(tmp_path) == []
+    (line,) = (each for each in caplog.messages if "nothing was recorded" in each)
+    assert told in line
+    assert ("skip_first=0" if steps else "Call step()") in line
 
 
 def test_names_never_collide(tmp_path: Path) -> None:
     """The same run, attempt, rank and steps again: a number is added."""
     for _ in range(2):
-        with ots.profile(tmp_path, **LIGHT):
+        with ots.profile(tmp_path, **SOON, **LIGHT):
             train(3)
     assert [name for name in names(tmp_path) if name.endswith(".json")] == [
         "my-run.attempt0.rank3.steps1-1.2.chrome_trace.json",
@@ -97,7 +123,7 @@ def test_names_never_collide(tmp_path: Path) -> None:
 
 def test_the_defaults_write_stacks_too_and_traces_for_tensorboard_if_asked(tmp_path: Path) -> None:
     """Everything that torch.profiler can record: shapes, memory, stacks, flops, modules."""
-    with ots.profile(tmp_path, tensorboard=True):
+    with ots.profile(tmp_path, tensorboard=True, **SOON):
         train(3)
     stem = "my-run.attempt0.rank3.steps1-1"
     expected = [f"{stem}.profiler_list.dat", f"{stem}.pt.trace.json", f"{stem}.stacks.txt"]
@@ -110,7 +136,7 @@ def test_the_defaults_write_stacks_too_and_traces_for_tensorboard_if_asked(tmp_p
 def test_it_decorates_a_function_that_trains(tmp_path: Path) -> None:
     """Each call is a profile of its own."""
 
-    @ots.profile(tmp_path, **LIGHT)
+    @ots.profile(tmp_path, **SOON, **LIGHT)
     def fit(first: int) -> str:
         train(3, first)
         return "trained"
@@ -124,7 +150,7 @@ def test_every_file_is_an_event_that_belongs_to_the_span_of_its_last_step(tmp_pa
     """With path, size and hash."""
     with CapturedRequests() as sink:
         ots.configure(endpoint=sink.url, run_id="profiled", rank=2, world_size=4)
-        with ots.profile(tmp_path, active=2, **LIGHT) as profile:
+        with ots.profile(tmp_path, skip_first=0, active=2, **LIGHT) as profile:
             train(4)
         ots.shutdown()
         requests = [
@@ -160,7 +186,7 @@ def test_a_profiler_that_is_at_work_already_is_left_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is said once, and nothing is written."""
-    with torch.profiler.profile() as theirs, ots.profile(tmp_path, repeat=0, **LIGHT):
+    with torch.profiler.profile() as theirs, ots.profile(tmp_path, repeat=0, **SOON, **LIGHT):
         train(5)
     assert names(tmp_path) == []
     assert [each for each in caplog.messages if "profile" in each] == [
@@ -172,7 +198,7 @@ def test_a_profiler_that_is_at_work_already_is_left_alone(
 def test_of_two_profiles_the_first_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with ots.profile(tmp_path / "a", **LIGHT), ots.profile(tmp_path / "b", **LIGHT):
+    with ots.profile(tmp_path / "a", **SOON, **LIGHT), ots.profile(tmp_path / "b", **SOON, **LIGHT):
         train(3)
     assert names(tmp_path / "a")
     assert not (tmp_path / "b").exists()
@@ -183,7 +209,7 @@ def test_a_folder_that_cannot_be_written_stops_no_training(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "prof").write_text("a file")
-    with ots.profile(tmp_path / "prof", **LIGHT) as profile:
+    with ots.profile(tmp_path / "prof", **SOON, **LIGHT) as profile:
         train(3)
     assert profile.paths == []
     assert "nothing can be written" in caplog.text
@@ -211,7 +237,7 @@ def test_the_arguments_of_a_program_switch_it_on(
     """`--profiling --ptensorboard --prof_dir DIR`; what else there is, is the program's."""
     given = ["--epochs", "3", "--profiling", "--ptensorboard", "--prof_dir", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["train.py", *given])
-    with ots.profile.from_arguments(**LIGHT):
+    with ots.profile.from_arguments(**SOON, **LIGHT):
         train(3)
     assert any(name.endswith(".pt.trace.json") for name in names(tmp_path))
 
@@ -228,7 +254,7 @@ def test_without_the_argument_nothing_is_profiled(
             assert not STEP_LISTENERS.are_there
             train(3)
     assert names(tmp_path) == []
-    with ots.profile.from_arguments(parser.parse_args(["--profiling"]), **LIGHT):
+    with ots.profile.from_arguments(parser.parse_args(["--profiling"]), **SOON, **LIGHT):
         train(3)
     assert names(tmp_path / "prof")
 
@@ -273,7 +299,7 @@ def deepspeed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_deepspeed_counts_the_flops_of_the_first_recorded_step(
     tmp_path: Path, deepspeed: list[str]
 ) -> None:
-    with ots.profile(tmp_path, active=2, model="model", **LIGHT):
+    with ots.profile(tmp_path, skip_first=0, active=2, model="model", **LIGHT):
         train(6)
     assert deepspeed == ["of model", "start", "stop", "print step 1", "end"]
     [path] = tmp_path.glob("*.profiler_ds.txt")
@@ -287,7 +313,7 @@ def test_a_flops_profiler_that_fails_stops_nothing(
         raise RuntimeError("no module")
 
     monkeypatch.setattr(FakeFlopsProfiler, "start_profile", fail)
-    with ots.profile(tmp_path, model="model", **LIGHT):
+    with ots.profile(tmp_path, model="model", **SOON, **LIGHT):
         train(4)
     assert deepspeed == ["of model"]
     assert len(names(tmp_path)) == 2

@@ -34,7 +34,7 @@ def call(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
 
 def write_job(
-    folder: Path, slow: dict[int, float], *, steps: int = 3, seed: int = 0, idle: bool = False
+    folder: Path, slow: dict[int, float], *, steps: int = 4, seed: int = 0, idle: bool = False
 ) -> None:
     """Four collectives a step; slow ranks compute longer, or idle longer. Clocks are seconds apart,
     and every file is gzipped."""
@@ -65,12 +65,12 @@ def write_job(
         (folder / f"rank-{rank}.json.gz").write_bytes(gzip.compress(text.encode()))
 
 
-@pytest.mark.parametrize("steps", [1, 3])
+@pytest.mark.parametrize("steps", [4, 9])
 @pytest.mark.parametrize("slow", [{5: 0.3}, {1: 0.4, 6: 0.3}, {0: 0.5, 3: 0.3, 7: 0.4}, {}])
 def test_planted_late_ranks_are_named_and_nobody_else(
     call: Call, tmp_path: Path, slow: dict[int, float], steps: int
 ) -> None:
-    """In one iteration and in several, one or three at once."""
+    """In three whole steps and in eight, one or three at once; the last step does not count."""
     write_job(tmp_path / "job", slow, steps=steps)
     code, out, _ = call(tmp_path / "job", "--json")
     report = json.loads(out)
@@ -79,6 +79,61 @@ def test_planted_late_ranks_are_named_and_nobody_else(
     assert report["end_spread_s"] < 1e-6
     if not slow:
         assert report["answer"][0].startswith("No rank is late")
+
+
+@pytest.mark.parametrize(
+    ("steps", "known"),
+    [(1, "4 collectives in 1 whole step"), (3, "8 collectives in 2 whole steps")],
+)
+def test_nobody_is_named_from_too_little(
+    call: Call, tmp_path: Path, steps: int, known: str
+) -> None:
+    """Neither as late, nor by scores or kernels, nor on the page; and it says what to record."""
+    write_job(tmp_path / "job", {5: 0.5}, steps=steps)
+    code, out, _ = call(tmp_path / "job", "--html", tmp_path / "trace.html")
+    assert code == 0
+    assert f"Nobody is named: there are {known} in these traces" in out
+    assert 'ots.profile("prof", active=' in out
+    assert not re.search(r"[Rr]ank 5|suspect|straggler|5 <", out)
+    page = (tmp_path / "trace.html").read_text()
+    assert "Nobody is named" in page
+    assert 'class="late"' not in page
+    assert 'class="slow"' not in page
+    _, out, _ = call(tmp_path / "job", "--json")
+    report = json.loads(out)
+    assert (report["is_enough"], report["late_ranks"], report["kernels"]) == (False, [], [])
+    assert report["scores"] is None
+
+
+def test_enough_steps_with_few_collectives_say_how_many_more(call: Call, tmp_path: Path) -> None:
+    """Two collectives in each of four whole steps: it takes six, the last of which is left out."""
+    for rank in range(3):
+        events = []
+        for number in range(5):
+            at = 1_000.0 * number
+            events += step(number, at, 1_000.0)
+            events += [kernel(ALL_REDUCE, at + part + 50.0 * (rank == 2), 90.0, stream=9)
+                       for part in (300.0, 600.0)]  # fmt: skip
+        (tmp_path / f"rank{rank}.json").write_text(trace_text(events, rank, 3))
+    _, out, _ = call(tmp_path)
+    assert "there are 8 collectives in 4 whole steps" in out
+    assert 'ots.profile("prof", active=6)' in out
+
+
+def test_files_of_a_profile_next_to_its_traces_are_passed_over(
+    call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without a note, by ``trace`` as by ``score``; those of others still get one."""
+    write_job(tmp_path / "job", {5: 0.5})
+    for name in ("profiler_list.dat", "stacks.txt", "profiler_ds.txt"):
+        (tmp_path / "job" / f"run.attempt0.rank1.steps11-18.{name}").write_text("aten::mm 1,2\n")
+    code, _, err = call(tmp_path / "job")
+    assert code == 0
+    assert "run.attempt0" not in err
+    assert main(["score", str(tmp_path / "job")]) == 0
+    assert "run.attempt0" not in capsys.readouterr().err
+    (tmp_path / "job" / "stacks.text").write_text("aten::mm 1,2\n")
+    assert "stacks.text: no trace" in call(tmp_path / "job")[2]
 
 
 def test_a_verdict_says_when_kernels_take_longer_and_when_the_gpu_idles(
@@ -121,7 +176,7 @@ def test_published_traces_show_their_known_shares(call: Call) -> None:
 def test_what_is_damaged_empty_or_foreign_gets_an_answer(call: Call, tmp_path: Path) -> None:
     """With notes, and the rest compared."""
     folder = tmp_path / "job"
-    write_job(folder, {5: 0.3}, steps=1)
+    write_job(folder, {5: 0.3})
     whole = gzip.decompress((folder / "rank-7.json.gz").read_bytes()).decode()
     (folder / "rank-7.json.gz").write_bytes(gzip.compress(whole[: len(whole) * 3 // 4].encode()))
     (folder / "empty.json").write_text("")
@@ -190,12 +245,19 @@ def test_sections_and_kernels_are_scored_with_the_sentences_of_a_recorded_run(
 def test_score_and_trace_agree(
     call: Call, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """To the last digit, as both read the same rows."""
+    """To the last digit, as both read the same rows; of ranks that are slow by chance, that is not
+    in nearly every step, only ``score`` speaks."""
     write_job(tmp_path / "job", {1: 0.4})
     _, out, _ = call(tmp_path / "job", "--json")
     assert main(["score", str(tmp_path / "job"), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"].values()
-    assert json.loads(out)["scores"] == run
+    scores = json.loads(out)["scores"]
+    (window,), (scored,) = scores["windows"], run["windows"]
+    assert all(each in scored["stragglers"] for each in window["stragglers"])
+    assert window.pop("by_chance") == len(scored["stragglers"]) - len(window["stragglers"])
+    for each in (window, scored):
+        del each["stragglers"], each["largest_excess"]
+    assert scores == run
 
 
 def merge(folder: Path, path: Path, label: Callable[[int, object], object]) -> None:
@@ -225,7 +287,7 @@ def test_processes_without_a_label_are_named_by_their_ids(call: Call, tmp_path: 
     """With a note; here of the host alone, which gloo's annotations make comparable."""
     events = []
     for process, late in ((41, 0.0), (42, 0.0), (43, 3_000.0), (44, 0.0)):
-        for number in range(6):
+        for number in range(12):
             begin = number * 10_000.0
             events += step(number, begin, 9_000.0)
             at = begin + 2_000.0 + late + 10.0 * process
@@ -245,7 +307,8 @@ def test_processes_without_a_label_are_named_by_their_ids(call: Call, tmp_path: 
 def test_a_trace_without_steps_is_scored_as_one(call: Call, tmp_path: Path) -> None:
     """A profiler without a schedule writes no ProfilerStep."""
     for rank, factor in enumerate((1.0, 1.0, 2.0)):
-        events = [kernel("gemm", 100.0 * n, 30.0 * factor) for n in range(9)]
+        events = [kernel("gemm", 100.0 * n, 30.0 * factor) for n in range(12)]
+        events += [kernel(ALL_REDUCE, 100.0 * n + 60, 9.0, stream=9) for n in range(12)]
         (tmp_path / f"rank{rank}.json").write_text(trace_text(events, rank, 3))
     code, out, err = call(tmp_path)
     assert code == 0

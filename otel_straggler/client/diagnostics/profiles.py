@@ -40,7 +40,7 @@ class AskedProfile:
         self._recorded: Recorded | None = None
         self._reason = ""
         nothing_else: dict[str, Any] = dict.fromkeys(FLAGS, False)
-        settings = ProfileSettings(warmup=_WARMUP_STEPS, active=steps, **nothing_else)
+        settings = ProfileSettings(skip_first=0, warmup=_WARMUP_STEPS, active=steps, **nothing_else)
         self._recording = StepRecording(settings, self._keep, why_not_now)
         self._reason = why_not_here() or why_not_now() or self._recording.open()
         if self._reason:

@@ -50,6 +50,7 @@ class RankStatus:
         is_ending: after SIGTERM.
         failure: how it failed; None while it has not, or if that is not known.
         restarts_left: how often its launcher may still restart the run; None if unknown.
+        pid: of its process, in its own PID namespace; 0 if not reported.
     """
 
     source: Source
@@ -73,6 +74,7 @@ class RankStatus:
     is_ending: bool = False
     failure: RankFailure | None = None
     restarts_left: int | None = None
+    pid: int = 0
     _has_reported_losses: bool = False
     _newer_delay_s: float = float("inf")
     _delay_since_s: float = 0.0
@@ -125,6 +127,7 @@ class RankStatus:
         self.page, self.team = beat.page, beat.team
         self.is_ending = beat.is_ending
         self.restarts_left = beat.restarts_left
+        self.pid = beat.pid
         self.open_section, self.phase = beat.open_section, beat.phase
         if beat.gpu_tier:
             self.gpu_tier, self.gpu_reason = beat.gpu_tier, beat.gpu_reason

@@ -317,6 +317,7 @@ def _heartbeats(ranks: Sequence[tuple[int, RankStatus]], now_s: float) -> RankHe
         failure_kinds=[its.failure.cause if its.failure else "" for _, its in ranks],
         failure_texts=[its.failure.text if its.failure else "" for _, its in ranks],
         **_step_times([its for _, its in ranks]),
+        pids=[its.pid for _, its in ranks],
     )
 
 
