@@ -249,7 +249,7 @@ class Publisher:
                 len(self._store.runs),
             ),
         )
-        view.content()  # fails here, if it does
+        view = shown.settled(view, self._clock.at_s(now_ns))  # fails here, if it does
         if view.clashes and not shown.has_logged_clash:
             shown.has_logged_clash = True
             self._log_clash(view)

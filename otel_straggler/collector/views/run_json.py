@@ -108,7 +108,7 @@ def state_of(view: WorldView) -> str:
 def _slowest_own_s(table: RankTable | None) -> float | None:
     if table is None:
         return None
-    own = own_step_s(table.step_s, table.sections)
+    own = own_step_s(table.own_s, table.sections)
     own = own[np.isfinite(own)]
     return number(float(own.max())) if len(own) and own.max() > 0 else None
 

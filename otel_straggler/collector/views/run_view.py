@@ -18,7 +18,12 @@ from otel_straggler.collector.runs.profiles import ProfilePair
 from otel_straggler.collector.runs.rank_status import RankStatus
 from otel_straggler.collector.views.report_json import window_json
 from otel_straggler.collector.views.timeline import Column
-from otel_straggler.collector.views.world_view import RankHeartbeats, RankTable, WorldView
+from otel_straggler.collector.views.world_view import (
+    Headline,
+    RankHeartbeats,
+    RankTable,
+    WorldView,
+)
 from otel_straggler.detect.checkpoints import LastSave
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.goodput.live import GoodputView
@@ -86,6 +91,7 @@ class RunView:
         gpus: what their sensors reported, of groups with sensors.
         goodputs: accounts of the groups of which a step or a phase is known.
         failures: of its evaluation, since when.
+        settled: headlines that healthy groups keep until another has lasted.
     """
 
     run_id: str
@@ -110,6 +116,7 @@ class RunView:
     gpus: Mapping[str, GpuUsage] = field(default_factory=dict)
     goodputs: Mapping[str, GoodputView] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
+    settled: Mapping[str, Headline] = field(default_factory=dict)
     _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -134,6 +141,7 @@ class RunView:
             self.profiles,
             [(alert.name, alert.starts_at_s) for alert in self.alerts],
             list(self.goodputs.items()),
+            self.settled,
             int(self.now_s / _SENTENCE_S) if hangs else 0,
         )
 
@@ -155,6 +163,7 @@ class RunView:
             self.run_verdicts.silenced,
             len(self.alerts),
             self.failures,
+            self.settled,
         )
 
     def source_of(self, group: str, rank: int) -> Source | None:
@@ -232,6 +241,7 @@ class RunView:
             clock_s=self._clock_s(ranks),
             gpus=self.gpus.get(group),
             failure=self.failure_of(group),
+            settled=self.settled.get(group),
         )
 
     def _shown_s(self, at_s: float | None) -> float | None:

@@ -53,7 +53,7 @@ class Candidate:
         lost_s: seconds per step that others may wait for it.
         own_s, peers_s: seconds per step in ``section``.
         since: observed step (a count) at which it began; 0: before all that is remembered; -1:
-            unknown.
+            unknown. onset: the same, more exactly, for people.
         is_late: seen only in others' waiting.
         heaviest: the section that loses most, where ``section`` is the whole step.
         stalling: set if only some steps are slow; the other numbers are means of all steps then.
@@ -71,6 +71,7 @@ class Candidate:
     own_s: float
     peers_s: float
     since: int
+    onset: int = -1
     began: Beginning = "unknown"
     normal: float = math.nan
     is_late: bool = False
@@ -164,6 +165,7 @@ class CostedFindings:
             own_s=peers_s * float(np.exp(effect)),
             peers_s=peers_s,
             since=since,
+            onset=self.track.onset(row, main, since),
             began=how_it_began(normal, float(effect)),
             normal=normal,
             is_late=is_late,

@@ -4,6 +4,7 @@ slowness that cannot be localized."""
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,7 +16,8 @@ from otel_straggler.detect.verdicts.hidden import reason
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, StepNumbers
 from otel_straggler.detect.verdicts.noise import INDEPENDENT, NoiseScales
-from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
+from otel_straggler.detect.verdicts.onsets import REMEMBERED_BLOCKS, StepBegins, onset_of
+from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, confidence_of
 from otel_straggler.detect.verdicts.waits import WaitDetector
 from otel_straggler.detect.verdicts.world import World, describe_peers, draft_of, run_subject
 from otel_straggler.model.causes import Cause
@@ -44,12 +46,12 @@ class RunVerdictEngine:
 
     def __init__(self, log: VerdictLog) -> None:
         self._log = log
-        self.past: OwnPast | None = None
-        self._past_of_ranks: OwnPast | None = None
+        self.reset()
 
     def reset(self) -> None:
-        self.past = None
-        self._past_of_ranks = None
+        self.past: OwnPast | None = None
+        self._past_of_ranks: OwnPast | None = None
+        self._levels: deque[tuple[int, Floats]] = deque(maxlen=REMEMBERED_BLOCKS)
 
     def evaluate(
         self,
@@ -58,6 +60,7 @@ class RunVerdictEngine:
         waiting: WaitDetector,
         counts: Bools,
         steps: StepNumbers,
+        begins: StepBegins,
         now: EvaluationTime,
         memory: Memory,
         tokens: Floats,
@@ -78,7 +81,11 @@ class RunVerdictEngine:
         rises = self.past.observe(np.where(counts[:, None, None], quantities, np.nan))
         of_ranks = self._rises_of_ranks(excess, world, counts, more)
         self._world, self._now = world, now
-        self._began = steps[len(steps) - 20] if len(steps) else None
+        self._steps, self._begins = steps, begins
+        self._error = rises.error
+        if counts.any():
+            level = median_of_rows(median_of_rows(quantities[counts]))
+            self._levels.append((len(begins) - len(quantities), level))
         self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])
         of_run = median_of_rows(rises.rise)
         minimum = median_of_rows(rises.minimum)
@@ -91,7 +98,7 @@ class RunVerdictEngine:
         cannot_report = bool(rises_of_run[_STEP]) and (hidden or unseen) and not blamed
         changes = [
             self._record(
-                self._draft("uniform_slowdown", float(of_run[_LOCAL])),
+                self._draft("uniform_slowdown", float(of_run[_LOCAL]), _LOCAL),
                 is_present=is_all and some is None and not unseen,
                 is_over=is_slower and not (is_all and some is None),
             ),
@@ -132,14 +139,14 @@ class RunVerdictEngine:
         by their own past."""
         is_reported = bool(accused[some[0]].all())
         detail = in_text(*some, self._world.sources)
-        draft = replace(self._draft("unknown", rise), detail=detail)
+        draft = replace(self._draft("unknown", rise, _LOCAL), detail=detail)
         is_slower = rise >= MIN_RISES[_LOCAL] and bool(beyond[some[0]].any())
         return self._record(draft, is_present=is_slower and not is_reported, is_over=is_reported)
 
     def _unknown(
         self, rise: float, waiting: WaitDetector, *, is_present: bool, is_all: bool
     ) -> Verdict | None:
-        draft = self._draft("unknown", rise, is_localised=False)
+        draft = self._draft("unknown", rise, _STEP, is_localised=False)
         draft = replace(draft, detail=reason(waiting))
         return self._record(draft, is_present=is_present, confirmable=False, is_over=is_all)
 
@@ -149,12 +156,13 @@ class RunVerdictEngine:
         """Waiting that grew for everybody, also for the last to arrive, is the network's."""
         beyond = rises.rise[:, _WAIT] - of_run[_WAIT]
         at_run = free and bool(of_run[_WAIT] >= minimum[_WAIT])
-        changes = [self._record(self._draft("link", float(of_run[_WAIT])), is_present=at_run)]
+        of_all = self._draft("link", float(of_run[_WAIT]), _WAIT)
+        changes = [self._record(of_all, is_present=at_run)]
         if not free and not self._log.open_subjects("role"):
             return changes
         for group in range(len(beyond)):
             result = free and bool(beyond[group] >= minimum[_WAIT])
-            draft = self._draft("link", float(beyond[group]), group=group)
+            draft = self._draft("link", float(beyond[group]), _WAIT, group=group)
             changes.append(self._record(draft, is_present=result))
         return changes
 
@@ -167,26 +175,43 @@ class RunVerdictEngine:
         )
 
     def _draft(
-        self, cause: Cause, rise: float, *, group: int | None = None, is_localised: bool = True
+        self,
+        cause: Cause,
+        rise: float,
+        column: int,
+        *,
+        group: int | None = None,
+        is_localised: bool = True,
     ) -> Verdict:
+        """Of a rise of a quantity of the run, or of a group of it."""
         source = self._world.sources[0]
         role = "" if group is None else describe_peers(self._world.peers.keys[group])  # type: ignore[arg-type]
         n_ranks = max(self._world.expected, self._world.n_ranks)
         rise = max(rise, 0.0) if math.isfinite(rise) else 0.0
+        began = self._onset(column)
         return draft_of(
             source,
             cause,
             role,
             evidence=self._evidence if is_localised else "synchronised",
             slowdown=math.exp(rise),
-            since_step=self._began,
-            confidence=0.5,
+            since_step=self._steps[began] if len(self._steps) else None,
+            since_ns=self._begins.at_ns(0, began),
+            confidence=confidence_of(rise / float(self._error[column]), SIGMAS),
             gpu_seconds_lost_per_hour=(1.0 - math.exp(-rise)) * n_ranks * 3600.0,
             own_s=self._step_s,
             peers_s=self._step_s * math.exp(-rise),
             is_localised=is_localised,
             on_gpu=self._world.on_gpu,
         )
+
+    def _onset(self, column: int) -> int:
+        """Index of the step at which the quantity rose."""
+        assert self.past is not None
+        levels = np.array([level[column] for _, level in self._levels])
+        normal = float(median_of_rows(self.past.reference)[column])
+        at = onset_of(levels, normal, float(self._error[column]))
+        return self._levels[at][0] if self._levels else 0
 
 
 def _quantities(excess: Excesses) -> Floats:

@@ -102,7 +102,8 @@ class Structure:
         self._is_laid_out = False
         self._seconds: list[Floats] = []
         self._steps: list[Ints] = []
-        self._long_since: dict[int, int | None] = {}
+        self._begins_ns: list[Ints] = []
+        self._long_since: dict[int, tuple[int | None, int]] = {}
         self._sample = Sample()
         self._since_evaluation = 0
         self.balance = None
@@ -117,9 +118,11 @@ class Structure:
         seconds = worker_seconds(block, self._workers)[counts]
         self._seconds.append(seconds)
         self._steps.append(block.steps[counts])
+        self._begins_ns.append(block.start_ns[counts].max(axis=1))  # by the foremost clock
         while sum(map(len, self._seconds)) - len(self._seconds[0]) >= WINDOW_STEPS:
             self._seconds.pop(0)
             self._steps.pop(0)
+            self._begins_ns.pop(0)
         self._sample.add(block, counts)
         self._newest, self._now = block, now
         self._since_evaluation += len(seconds)
@@ -181,7 +184,10 @@ class Structure:
             if stage not in result.stages:
                 self._long_since.pop(stage, None)
             elif stage not in self._long_since and not self._newest.is_timed:
-                self._long_since[stage] = became_long(seconds, steps, stage)
+                since = became_long(seconds, steps, stage)
+                begins_ns = np.concatenate(self._begins_ns)
+                at_ns = 0 if since is None else int(begins_ns[steps == since][0])
+                self._long_since[stage] = since, at_ns
         return [
             self._record(
                 self._stage_draft(stage, estimate, result), is_present=stage in result.stages
@@ -196,7 +202,7 @@ class Structure:
         assert self._workers is not None
         role = f"pipeline {self._workers.stages[stage]}"
         part = min(result.part, 1.0)
-        since = self._long_since.get(stage)
+        since, since_ns = self._long_since.get(stage, (None, 0))
         lost = estimate.waste * part * self._n_ranks * 3600.0 / max(1, len(result.stages))
         return self._draft(
             "stage_imbalance",
@@ -205,6 +211,7 @@ class Structure:
             lost,
             role=role,
             since_step=since,
+            since_ns=since_ns,
             began="unknown" if since is None else "became",
             n_peers=len(estimate.stages) - 1,
             detail=self._detail(stage, result),
@@ -218,7 +225,7 @@ class Structure:
         others = [str(self._workers.stages[s]) for s in sorted(result.stages) if s != stage]
         together = f" together with stage {' and '.join(others)}" if others else ""
         text = [f"to balance it{together} would save {result.saved_s:.2g} s of every step"]
-        if self._long_since.get(stage) is not None:
+        if self._long_since.get(stage, (None, 0))[0] is not None:
             text.append("it was balanced before: look at what its ranks share, not at its layers")
         text.append(who_else_it_may_be(stage, self._workers, self._newest.sources))
         return "; ".join(filter(None, text))
