@@ -15,7 +15,7 @@ from otel_straggler.detect.verdicts.excess import Excesses, local_sections
 from otel_straggler.detect.verdicts.hidden import reason
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, StepNumbers
-from otel_straggler.detect.verdicts.noise import INDEPENDENT, NoiseScales
+from otel_straggler.detect.verdicts.noise import INDEPENDENT, MIN_SIGMA, NoiseScales
 from otel_straggler.detect.verdicts.onsets import REMEMBERED_BLOCKS, StepBegins, onset_of
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, confidence_of
 from otel_straggler.detect.verdicts.waits import WaitDetector
@@ -197,7 +197,7 @@ class RunVerdictEngine:
             slowdown=math.exp(rise),
             since_step=self._steps[began] if len(self._steps) else None,
             since_ns=self._begins.at_ns(0, began),
-            confidence=confidence_of(rise / float(self._error[column]), SIGMAS),
+            confidence=confidence_of(rise / max(float(self._error[column]), MIN_SIGMA), SIGMAS),
             gpu_seconds_lost_per_hour=(1.0 - math.exp(-rise)) * n_ranks * 3600.0,
             own_s=self._step_s,
             peers_s=self._step_s * math.exp(-rise),
