@@ -159,7 +159,8 @@ class Drafts:
         return 0 if one.onset < 0 else self.begins.at_ns(row, max(one.onset - 1, 0))
 
     def _confidence(self, one: Candidate, n_peers: int) -> float:
-        confidence = confidence_of(one.z, self.settings.min_z)
+        limit = self.settings.min_z if math.isnan(one.z_limit) else one.z_limit
+        confidence = confidence_of(one.z, limit)
         if n_peers + 1 < SMALL_GROUP:
             confidence = min(confidence, SMALL_GROUP_CONFIDENCE)
         if self.world.is_inferred:
