@@ -26,7 +26,7 @@ _PEER_COLUMNS = (
     Column(""),
     Column("rank", is_number=True),
     Column("host", drop_order=1),
-    Column("time", is_number=True),
+    Column("own time", is_number=True),
     Column("of the peers' median", is_number=True),
 )
 _EVIDENCE = {
@@ -40,7 +40,7 @@ _EVIDENCE = {
 
 @dataclass(frozen=True, slots=True)
 class PeerTime:
-    """Seconds per step of one rank in the newest window."""
+    """Seconds of own time per step of one rank in the newest window."""
 
     rank: str
     node: str
@@ -115,7 +115,9 @@ class Explanation:
         since = verdict["since_step"]
         if since is not None:
             began = {"became": "as fast as its peers before", "born": "since monitoring began"}
-            yield "since", f"step {since:,}, {began.get(verdict['began'], 'without a known past')}"
+            at = f" at {clock(verdict['since_ns'] / 1e9)}" if verdict.get("since_ns") else ""
+            how = began.get(verdict["began"], "without a known past")
+            yield "since", f"step {since:,}{at}, {how}"
         evidence = str(verdict["evidence"])
         yield "measured by", _EVIDENCE.get(evidence, evidence)
         yield "confidence", f"{verdict['confidence'] or 0:.2f}"
@@ -136,7 +138,7 @@ class Explanation:
             return
         steps = "" if self.window["first_step"] is None else _steps(self.window)
         section = printable(self.verdict["section"] or "all sections but those that wait", 100)
-        yield Text(f"Newest window{steps}, {self.peers}, median per step in {section}", "bold")
+        yield Text(f"Newest window{steps}, {self.peers}, own time per step in {section}", "bold")
         middle = statistics.median(t.seconds for t in self.times if not t.is_subject or self._only)
         rows = [
             (
@@ -196,8 +198,8 @@ def _peer_times(window: Json, verdict: Json) -> tuple[str, list[PeerTime]]:
 
 
 def _seconds(window: Json, section: str | None) -> dict[str, float]:
-    """By rank: seconds in a section, or in all of the rank's own work."""
-    tables = window["section_step_s"]
+    """By rank: own time in a section, or in all of the rank's own work."""
+    tables = window.get("section_own_s") or window["section_step_s"]  # of an older collector
     if section in tables:
         return {key: value for key, value in tables[section].items() if value is not None}
     total: dict[str, float] = {}

@@ -125,6 +125,7 @@ def _window_json(window: WindowSummary) -> dict[str, Any]:
 _TABLES = {
     "section_medians_s": "median_s",
     "section_step_s": "step_s",
+    "section_own_s": "own_s",
     "section_relative_scores": "relative",
     "section_individual_scores": "individual",
     "section_slowdowns": "slowdown",

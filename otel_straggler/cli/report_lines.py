@@ -188,7 +188,7 @@ def _verdicts(run_view: Json) -> Iterator[Text]:
 
 def _heat(heat: Json) -> Iterator[Text]:
     is_reported = any(cell[2] is not None for cell in heat["cells"])
-    if is_reported and heat["pattern"] != "even":
+    if is_reported and heat["pattern"] != "even" and heat["pattern_text"]:
         yield Text(f"matrix of workers: {printable(heat['pattern_text'], _SENTENCE)}")
 
 

@@ -86,7 +86,7 @@ def excess_sentence(window: Json) -> str:
     own, peers = duration(excess["own_s"]), duration(excess["role_median_s"])
     return (
         f"most time lost: {rank_on_node(excess)} in {section}, {duration(excess['excess_s'])}"
-        f" a step over the median of its peers ({own} against {peers})"
+        f" of own time a step over the median of its peers ({own} against {peers})"
     )
 
 
@@ -192,6 +192,9 @@ class ScoreTable:
     def _footnotes(self, shown: int, left_out: Sequence[str]) -> Iterator[Text]:
         if self.named:
             yield Text(f"{_NAMED} before a rank: named here", style="dim")
+        if _waits_in_sections(self.window):
+            text = "durations and their scores, waiting in collectives included; verdicts compare "
+            yield Text(f"{text}own time", style="dim")
         more = len(self.window["ranks"]) - shown
         if more > 0:
             yield Text(f"{more:,} more ranks, none of them slower than these", style="dim")
@@ -199,6 +202,12 @@ class ScoreTable:
             names = ", ".join(printable(name, _MAX_NAME) for name in left_out[:8])
             tail = ", ..." if len(left_out) > 8 else ""
             yield Text(f"{len(left_out)} sections without room: {names}{tail}", style="dim")
+
+
+def _waits_in_sections(window: Json) -> bool:
+    """Whether own time is known to be another than the duration. Older reports do not say it."""
+    own = window.get("section_own_s")
+    return own is not None and own != window["section_step_s"]
 
 
 def _score(score: float | None) -> str:

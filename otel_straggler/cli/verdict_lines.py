@@ -48,13 +48,15 @@ def verdict_lines(run: Json, maximum: int = MAX_VERDICTS) -> Iterator[Text]:
 
 
 def current_verdicts(run: Json) -> list[Json]:
-    """The newest verdict of every subject: slow ones first, then by loss."""
+    """The newest verdict of every subject: those that page, then other slow ranks and hosts, then
+    slow roles and runs, then suspects; the costliest first."""
     newest = {verdict["subject_id"]: verdict for verdict in run.get("verdicts", ())}
     order = {state: index for index, state in enumerate(("confirmed", "flapping", "suspect"))}
 
-    def key(verdict: Json) -> tuple[int, float]:
+    def key(verdict: Json) -> tuple[bool, int, bool, float]:
         index = max(order.get(verdict["state"], 3), 1)  # flapping ones are among the confirmed
-        return index, -(verdict["gpu_seconds_lost_per_hour"] or 0.0)
+        is_whole = verdict["scope"] in ("role", "run")
+        return not verdict["pages"], index, is_whole, -(verdict["gpu_seconds_lost_per_hour"] or 0.0)
 
     return sorted(newest.values(), key=key)
 

@@ -156,6 +156,7 @@ class WriterVerdicts:
                     verdict = replace(
                         verdict,
                         since_step=before.since_step,
+                        since_ns=before.since_ns,
                         confirmed_step=before.confirmed_step,
                         at_step=before.at_step,
                         at_ns=before.at_ns,
@@ -204,6 +205,7 @@ def _slow_verdict(source: Source, slow: SlowWriter, saves: Sequence[Save]) -> Ve
         state="confirmed",
         slowdown=slow.ratio,
         since_step=saves[0].step,
+        since_ns=int(saves[0].at_s * 1e9),
         confirmed_step=newest.step,
         at_step=newest.step,
         at_ns=int(newest.at_s * 1e9),

@@ -45,7 +45,9 @@ class WindowScores:
         sources: (R,) ranks with data, ordered by rank.
         sections: (S,) ordered by first appearance.
         section_median_s: (R, S) median of the section runs; section_count: their number.
-        section_step_s: (R, S) median over steps of the time per step.
+        section_step_s: (R, S) median over steps of the duration per step, waiting included.
+        section_own_s: (R, S) median over steps of the own time per step: by the clock that verdicts
+            go by, without waiting in collectives where that is reported; NaN where it is unknown.
         section_relative, section_individual: (R, S) scores in (0, 1].
         section_slowdown: (R, S) own median / median of the role.
         gpu_relative, gpu_individual: (R,) scores in (0, 1]; gpu_section_*: (R, S) from one
@@ -53,7 +55,7 @@ class WindowScores:
         gpu_age_s: age of the newest kernels in them at the end of the window, 0 for those of the
             window itself; NaN without any.
         stragglers: below the threshold, lowest score first.
-        largest_excess: the largest loss against the role, if any rank is slower.
+        largest_excess: the largest loss of own time against the role, if any rank is slower.
         world_size: ranks expected; missing_ranks: those without a row, at most 1,000 named.
         duplicates, superseded: rows left out because they were delivered twice, or another session
             of the rank has more rows.
@@ -73,6 +75,7 @@ class WindowScores:
     sections: tuple[Section, ...]
     section_median_s: Floats
     section_step_s: Floats
+    section_own_s: Floats
     section_count: Ints
     section_relative: Floats
     section_individual: Floats

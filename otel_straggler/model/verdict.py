@@ -29,6 +29,8 @@ class Verdict:
             that culprit and victims look alike.
         slowdown: own time / time of the peers, in ``section``.
         since_step: first step of the change; confirmed_step: newest step at confirmation.
+        since_ns: begin of the first step on the subject's host, by the foremost clock of the
+            senders; 0 if unknown.
         at_step, at_ns: newest step and sender's time when the state changed.
         confidence: 0 to 1.
         gpu_seconds_lost_per_hour: time of all ranks that the whole job waits, per hour.
@@ -63,6 +65,7 @@ class Verdict:
     evidence: Evidence = "host"
     slowdown: float = float("nan")
     since_step: int | None = None
+    since_ns: int = 0
     confirmed_step: int | None = None
     at_step: int | None = None
     at_ns: int = 0

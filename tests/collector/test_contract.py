@@ -37,7 +37,7 @@ from .ways import WAYS, Way
 WINDOW_STEPS = 20
 TABLES = (
     "section_relative_scores", "section_individual_scores", "section_medians_s",
-    "section_step_s", "section_slowdowns", "section_counts",
+    "section_step_s", "section_own_s", "section_slowdowns", "section_counts",
 )  # fmt: skip
 LIMIT = 100_000
 

@@ -45,6 +45,7 @@ def window(
         "sections": sections,
         "section_median_s": np.ones(shape),
         "section_step_s": np.ones(shape),
+        "section_own_s": np.ones(shape),
         "section_count": np.ones(shape, np.int64),
         "section_relative": np.ones(shape),
         "section_individual": np.ones(shape),

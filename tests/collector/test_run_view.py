@@ -81,7 +81,8 @@ def test_times_of_clocks_that_are_off_are_told_by_the_collectors(
         scope="rank",
         rank=0,
         state="confirmed",
-        at_ns=int((NOW_S + max(skews) - 1.0) * 1e9),
+        since_ns=int((NOW_S + max(skews) - 1.0) * 1e9),
+        at_ns=int((NOW_S + max(skews)) * 1e9),
     )
     run = run_of(liveness, run_verdicts=RunVerdicts(changes=(slow,)))
     result = seen(run)

@@ -34,6 +34,7 @@ def test_a_window_is_read_again_to_five_digits(kit: Any) -> None:
     pairs = [
         (result.median_s, window.section_median_s),
         (result.step_s, window.section_step_s),
+        (result.own_s, window.section_own_s),
         (result.individual, window.section_individual),
         (result.relative, window.section_relative),
         (result.slowdown, window.section_slowdown),
@@ -71,6 +72,9 @@ def test_times_per_step_are_stored_where_they_differ(kit: Any) -> None:
     twice = dataclasses.replace(window, section_step_s=window.section_median_s * 2)
     assert "step_s" not in window_value(window)
     np.testing.assert_allclose(there_and_back(twice).step_s, twice.section_step_s, rtol=2e-5)
+    own = dataclasses.replace(window, section_own_s=window.section_step_s * 0.8)
+    assert "own_s" not in window_value(window)
+    np.testing.assert_allclose(there_and_back(own).own_s, own.section_own_s, rtol=2e-5)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ WINDOW = WindowScores(
     start_ns=1, end_ns=9, n_steps=20, sources=SOURCES, sections=SECTIONS,
     section_median_s=matrix((0.1, 0.2), (0.2, NAN)),
     section_step_s=matrix((0.1, 0.2), (0.2, NAN)),
+    section_own_s=matrix((0.1, 0.2), (0.2, NAN)),
     section_count=np.array([[20, 20], [20, 0]]),
     section_relative=matrix((1.0, 1.0), (0.5, NAN)),
     section_individual=matrix((1.0, 1.0), (1.0, NAN)),

@@ -59,6 +59,7 @@ def window(
         sections=tuple(Section(name) for name in sections),
         section_median_s=np.full(shape, 0.1),
         section_step_s=np.full(shape, 0.1),
+        section_own_s=np.full(shape, 0.1),
         section_count=np.full(shape, 4),
         section_relative=table,
         section_individual=np.full(shape, 1.0),

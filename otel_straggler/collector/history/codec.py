@@ -203,10 +203,12 @@ def window_value(window: WindowScores) -> dict[str, Any]:
     left_out = [*_LEFT_OUT, *(name for name in may_be_nan if np.isnan(value[name]).all())]
     if np.array_equal(value["step_s"], value["median_s"], equal_nan=True):
         left_out.append("step_s")  # one execution a step
+    if np.array_equal(value["own_s"], value["step_s"], equal_nan=True):
+        left_out.append("own_s")  # nothing else is known
     return {name: each for name, each in value.items() if name not in left_out}
 
 
-_TABLES: Final = ("median_s", "step_s", "individual")
+_TABLES: Final = ("median_s", "step_s", "own_s", "individual")
 _COLUMNS: Final = ("gpu_relative", "gpu_individual")
 _LEFT_OUT: Final = ("relative", "parallels", "gpu_section_relative", "gpu_section_individual")
 _PLAIN: Final = ("run_id", "job", "group", "attempt", "start_ns", "world_size", "closed_by")
@@ -229,7 +231,9 @@ def read_window(value: Mapping[str, Any], *, where: str) -> WindowSummary:
 def _summary(value: Mapping[str, Any]) -> WindowSummary:
     median_s, n_ranks = value["median_s"], len(value["ranks"])
     unknown = np.full(n_ranks, np.nan)
-    derived = {"step_s": median_s, "relative": median_s, "parallels": [()] * n_ranks}
+    step_s = value.get("step_s", median_s)
+    derived = {"step_s": step_s, "own_s": step_s, "relative": median_s}
+    derived["parallels"] = [()] * n_ranks
     gpu = {"gpu_relative": unknown, "gpu_individual": unknown}
     window: WindowSummary = read_as(WindowSummary, {**derived, **gpu, **value})
     shapes: dict[str, tuple[int, ...]]

@@ -1,7 +1,7 @@
 """The answer about a run: its health, the culprit, since when, why, the cost, and what to do.
 
-Only the most important finding is reported: a hang, then the costliest slow rank or host, then an
-imbalance of the run, then a suspicion, then "all alike".
+Only the most important finding is reported: a hang, then what notifies people, then the costliest
+slow rank or host, then an imbalance of the run, then a suspicion, then "all alike".
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from otel_straggler.collector.views.first_failure import first_failure
 from otel_straggler.collector.views.heat import Heat, heat_of
 from otel_straggler.collector.views.notes import failure_text
 from otel_straggler.collector.views.numbers import duration, percent
-from otel_straggler.collector.views.verdict_json import SUBJECTS, cost_of, standing
+from otel_straggler.collector.views.verdict_json import standing
 from otel_straggler.collector.views.world_view import Awaited, RankHeartbeats, WorldView
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.model.failure import Failure
@@ -41,8 +41,11 @@ from otel_straggler.model.hidden_waiting import HOW_TO_SEE, hidden_text
 from otel_straggler.model.rank_names import ranks_text
 from otel_straggler.model.verdict import CALLED_SLOW, Verdict, WorldSummary, time_text
 
-_MUCH_COSTLIER: Final = 2.0
-"""A finding about the whole run precedes a rank only if it costs this many times as much."""
+_CALLED_FOR_S: Final = 10.0
+_SUSPECTED_FOR_S: Final = 30.0
+"""So long a verdict has stood before it is the headline: one that goes again is nobody's business.
+"""
+_STARTS_S: Final = 60.0
 _QUORUM: Final = 0.999
 _MIN_PEERS: Final = VerdictSettings().min_peers
 _LOSES: Final = 1.05
@@ -92,9 +95,11 @@ def answer_of(view: WorldView) -> Json:
     if view.table is None or not view.has_verdicts:
         return _waiting_after(view, verdict)
     result = _healthy(view)
-    return (
-        {**result, "advice": [*result["advice"], MARK_SECTIONS]} if has_only_steps(view) else result
-    )
+    if view.settled is not None:
+        result |= dict(zip(("headline", "tone"), view.settled, strict=True))
+    if has_only_steps(view):
+        result["advice"] = [*result["advice"], MARK_SECTIONS]
+    return result
 
 
 def _is_stale(view: WorldView, verdict: Verdict) -> bool:
@@ -105,16 +110,21 @@ def _is_stale(view: WorldView, verdict: Verdict) -> bool:
 
 def _first_verdict(view: WorldView) -> Verdict | None:
     """Return the most important standing verdict; None if none stands."""
-    stands = [verdict for verdict in standing(view.current) if not _is_stale(view, verdict)]
-    if not stands:
-        return None
-    called = [verdict for verdict in stands if verdict.state in CALLED_SLOW] or stands
-    subjects = [verdict for verdict in called if verdict.scope in SUBJECTS]
-    wholes = [verdict for verdict in called if verdict.scope not in SUBJECTS]
-    if not subjects or not wholes:
-        return called[0]
-    is_whole = cost_of(wholes[0]) > _MUCH_COSTLIER * cost_of(subjects[0])
-    return wholes[0] if is_whole else subjects[0]
+    stands = standing(view.current, view.run_verdicts.silenced)
+    return next((v for v in stands if not _is_stale(view, v) and _has_lasted(view, v)), None)
+
+
+def _has_lasted(view: WorldView, verdict: Verdict) -> bool:
+    """Whether it has stood for long enough to be the headline, by the senders' clock; at the end
+    what was confirmed need not."""
+    is_called = verdict.state in CALLED_SLOW
+    if view.is_of_before(verdict) or (is_called and view.has_ended):
+        return True
+    newest_s = (view.received_at_s or view.now_s) if view.has_ended else view.now_s
+    newest_s -= view.clock_s
+    if view.table is not None:
+        newest_s = max(newest_s, view.table.end_ns / 1e9)
+    return newest_s - verdict.at_ns / 1e9 >= (_CALLED_FOR_S if is_called else _SUSPECTED_FOR_S)
 
 
 # --- no rank is called slow ----------------------------------------------------------------------
@@ -190,9 +200,10 @@ def _incomplete(view: WorldView, world: WorldSummary) -> Json:
 
 
 def _loses(view: WorldView, world: WorldSummary) -> Json:
-    head = f"Ranks wait for each other: {percent(world.waste)} of the time is lost"
+    head = "Ranks wait for each other"
+    lost = f"{head}: {percent(world.waste)} of the time is lost"
     facts = {
-        "sentence": f"{head}, and {_why_nobody(view)}.",
+        "sentence": f"{lost}, and {_why_nobody(view)}.",
         "cost": cost(view, run_cost_per_hour(view, world)),
         "advice": ["Look at the ledger: start with the section with the longest exposed time."],
     }
@@ -229,7 +240,9 @@ def _waiting(view: WorldView) -> tuple[str, str]:
         head = "Waiting for the first window of steps"
         steps = [] if view.heartbeats is None else view.heartbeats.step.tolist()
         step = max(steps, default=-1)
-        if step > 0:  # this collector was restarted, or started later
+        if step > 0:  # or this collector was restarted, or started later
+            is_new = view.began_at_s is not None and view.now_s - view.began_at_s < _STARTS_S
+            head = "The run is starting" if is_new else head
             return head, f"{head}: {of_all} have reported, up to step {step:,}."
         return "Waiting for the first steps", f"{head}; {of_all} have reported."
     head = "Too early for a verdict"

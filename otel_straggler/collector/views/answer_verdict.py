@@ -12,11 +12,11 @@ from otel_straggler.collector.views.answer_type import (
     as_sentence,
     command,
     cost,
+    lower,
 )
 from otel_straggler.collector.views.numbers import number
 from otel_straggler.collector.views.verdict_json import (
     SUBJECTS,
-    begins_of,
     cost_of,
     since_s,
     standing,
@@ -55,7 +55,7 @@ def facts_of(view: WorldView, verdict: Verdict) -> Json:
         "node": verdict.node or None,
         "section": verdict.section or None,
         "since_step": verdict.since_step,
-        "since_s": since_s(begins_of(view.changes), verdict, view.clock_s),
+        "since_s": since_s(verdict, view.clock_s),
         "cause": verdict.cause,
         "cause_text": cause_text(verdict.cause, on_gpu=verdict.is_on_gpu),
         "cost": cost(view, cost_of(verdict)),
@@ -121,11 +121,18 @@ def headline(verdict: Verdict, *, is_over: bool = False) -> str:
     if verdict.scope == "run":
         is_reported = verdict.is_localised or verdict.cause != "unknown"
         of_cause = CAUSES[verdict.cause].headline if is_reported else None
-        return (of_cause or _NOT_LOCALISED)[is_over]
+        return _confirmed(verdict, (of_cause or _NOT_LOCALISED)[is_over])
     who = _who(verdict)
     if verdict.cause == "stage_imbalance":
-        return f"{who} {'had' if is_over else 'has'} more work than the others"
+        return _confirmed(verdict, f"{who} {'had' if is_over else 'has'} more work than the others")
     return f"{who} {_is_slow(verdict, is_over=is_over)}"
+
+
+def _confirmed(verdict: Verdict, text: str) -> str:
+    """The text, marked as unconfirmed if it is only suspected. That the culprit is unknown cannot
+    be confirmed."""
+    is_suspicion = verdict.state == "suspect" and verdict.is_localised
+    return f"Unconfirmed: {lower(text)}" if is_suspicion else text
 
 
 def _who(verdict: Verdict) -> str:

@@ -132,12 +132,12 @@ def heat_of(view: WorldView) -> Heat | None:
     text = text_of(pattern, cells, n_silent=n_silent, on_gpu=view.on_gpu, is_awaited=is_awaited)
     if host:
         text = f"All hot workers are on {host}."
-    if section and pattern != "silent":
-        text = f"In {section}: {text}"
-    if pattern == "even":
+    if pattern == "spread" and not hot_cells(cells).any():  # time is lost, and no cell shows where
+        pattern, text = ("spread", "") if moves else _even(view, "")
+    elif pattern == "even":
         pattern, text = _even(view, text)
-    if pattern == "hot_cell" and base == "step":
-        cells, section, base = _as_named(view, layout, cells)
+    if section and text and pattern != "silent":
+        text = f"In {section}: {text}"
     return Heat(layout, cells, section, base, pattern, text, silent)
 
 
@@ -205,36 +205,21 @@ def _data_of(layout: Layout, ranks: Ints | None) -> list[int | None] | None:
 def _cells(view: WorldView, layout: Layout) -> tuple[Floats, str | None, Base]:
     """(P, D) slowdowns, their section (None for all work), and what they are compared with.
 
-    Verdicts count only compute. Where a slow rank or host does not stand out in that, all own work
-    is shown, or the section of the verdict.
+    Where a rank or host is called slow, they are as its verdict states them: own time against the
+    peers, in its section, as far as it stands out there or in all own work in the newest window.
     """
+    slow = _slow_subject(view)
+    if slow is not None and view.table is not None:
+        names = [section.name for section in view.table.sections]
+        choices = [names.index(slow.section), None] if slow.section in names else [None]
+        for at in choices:
+            cells = _cells_of_window(view.table, layout, at, slowest=True)
+            if hot_cells(cells).any():
+                return cells, None if at is None else names[at], "peers"
     reported = _reported_cells(view, layout)
-    whole = _cells_of_window(view.table, layout, None) if reported is None else reported
-    base: Base = "peers" if reported is None else "step"
-    slow = _slow_subject(view)
-    if slow is None or view.table is None or hot_cells(whole).any():
-        return whole, None, base
-    names = [section.name for section in view.table.sections]
-    choices = [None, names.index(slow.section)] if slow.section in names else [None]
-    for at in choices:
-        cells = _cells_of_window(view.table, layout, at)
-        if hot_cells(cells).any():
-            return cells, None if at is None else names[at], "peers"
-    return whole, None, base
-
-
-def _as_named(view: WorldView, layout: Layout, cells: Floats) -> tuple[Floats, str | None, Base]:
-    """Return the slowdowns as the verdict states them, against the peers and in its section; the
-    given cells where the newest window does not show them."""
-    slow = _slow_subject(view)
-    if slow is None or view.table is None:
-        return cells, None, "step"
-    names = [section.name for section in view.table.sections]
-    section = slow.section if slow.section in names else None
-    at = None if section is None else names.index(section)
-    named = _cells_of_window(view.table, layout, at, slowest=True)
-    is_same = hot_cells(named).any() and np.nanargmax(named) == np.nanargmax(cells)
-    return (named, section, "peers") if is_same else (cells, None, "step")
+    if reported is None:
+        return _cells_of_window(view.table, layout, None), None, "peers"
+    return reported, None, "step"
 
 
 def _slow_subject(view: WorldView) -> Verdict | None:

@@ -114,32 +114,32 @@ def peers_of(roles: Sequence[str]) -> Ints:
     return coded(roles)[1]
 
 
-def step_slowdowns(step_s: Floats, sections: Sequence[Section], peers: Ints) -> Slowdowns:
+def own_slowdowns(own_s: Floats, sections: Sequence[Section], peers: Ints) -> Slowdowns:
     """Slowdowns of one window; nested sections count once. Cost: O(R S log R).
 
     Args:
-        step_s: (R, S) seconds per step; NaN where there are none.
+        own_s: (R, S) seconds of own time per step; NaN where there are none.
         peers: (R,) code of each rank's group of peers.
 
-    >>> result = step_slowdowns(
+    >>> result = own_slowdowns(
     ...     np.array([[1.0, 9.0], [1.0, 9.0], [2.0, np.nan]]),
     ...     [Section("forward"), Section("sync", "wait")], np.zeros(3, int))
     >>> result.overall.tolist(), result.by_section[:, 1].tolist()
     ([1.0, 1.0, 2.0], [1.0, 1.0, nan])
     """
-    total = own_step_s(step_s, sections)
-    table = np.concatenate([total[:, None], step_s], axis=1)
+    total = own_step_s(own_s, sections)
+    table = np.concatenate([total[:, None], own_s], axis=1)
     table = np.where(table > 0.0, table, np.nan)
     result = slowdowns(table, peers)
     return Slowdowns(result[:, 0], result[:, 1:])
 
 
-def own_step_s(step_s: Floats, sections: Sequence[Section]) -> Floats:
-    """(R,) seconds of own work per step, without waiting and without sections nested in other own
-    work; NaN where there is none. Cost: O(R S)."""
+def own_step_s(own_s: Floats, sections: Sequence[Section]) -> Floats:
+    """(R,) seconds of own work per step, from (R, S) of sections: without those that wait, and
+    those nested in other own work; NaN where there is none. Cost: O(R S)."""
     around = {s.name: s for s in sections}
     own = [at for at, s in enumerate(sections) if s.kind in _OWN_WORK and not _is_within(s, around)]
-    parts = step_s[:, own]
+    parts = own_s[:, own]
     return np.where(np.isfinite(parts).any(axis=1), np.nansum(parts, axis=1), np.nan)
 
 

@@ -251,7 +251,7 @@ class Publisher:
         )
         launches = {group: world.goodput.live.launches for group, world in run.worlds.items()}
         view = view.with_failures(launches)
-        view.content()  # fails here, if it does
+        view = shown.settled(view, self._clock.at_s(now_ns))  # fails here, if it does
         if view.clashes and not shown.has_logged_clash:
             shown.has_logged_clash = True
             self._log_clash(view)

@@ -112,7 +112,8 @@ def _scores(table: RankTable | None, rank: int) -> Json:
     row = row_of(table, rank)
     if table is None or row is None:
         return {"sections": [], **dict.fromkeys(("gpu_relative", "gpu_individual", "gpu_age_s"))}
-    peers_step_s = median_of_peers(table.step_s, peers_of(table.roles))
+    peers = peers_of(table.roles)
+    peers_step_s, peers_own_s = (median_of_peers(s, peers) for s in (table.step_s, table.own_s))
     is_peer = np.array(table.roles) == table.roles[row]
     is_peer[row] = False
     n_peers: list[int] = np.isfinite(table.step_s[is_peer]).sum(axis=0).tolist()
@@ -125,6 +126,8 @@ def _scores(table: RankTable | None, rank: int) -> Json:
             "median_s": number(float(table.median_s[row, at])),
             "step_s": number(float(table.step_s[row, at])),
             "peers_step_s": number(float(peers_step_s[row, at])),
+            "own_s": number(float(table.own_s[row, at])),
+            "peers_own_s": number(float(peers_own_s[row, at])),
             "n_peers": n_peers[at],
             "slowdown": number(float(by_section[row, at])),
             "relative_score": number(float(table.relative[row, at])),

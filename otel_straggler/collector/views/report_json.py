@@ -108,6 +108,7 @@ _TABLES: Final = {
     "gpu_section_individual_scores": "gpu_section_individual",
     "section_medians_s": "section_median_s",
     "section_step_s": "section_step_s",
+    "section_own_s": "section_own_s",
     "section_slowdowns": "section_slowdown",
     "section_counts": "section_count",
 }

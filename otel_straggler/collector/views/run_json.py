@@ -111,7 +111,7 @@ def _slowest_own_s(table: RankTable | None, world: WorldSummary) -> float | None
     """Own work in the newest window; a part of the step, also where newer steps are shorter."""
     if table is None:
         return None
-    own = own_step_s(table.step_s, table.sections)
+    own = own_step_s(table.own_s, table.sections)
     own = own[np.isfinite(own)]
     if not len(own) or not own.max() > 0:
         return None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from otel_straggler.collector.views.answer import answer_of
+from otel_straggler.collector.views.dwell import HeadlineDwell
 
 if TYPE_CHECKING:
     from otel_straggler.alerts.rule import RunStatus
     from otel_straggler.collector.metrics.families import Families
     from otel_straggler.collector.views.run_view import NewestScores, RunView, WindowView
+    from otel_straggler.collector.views.world_view import Headline
     from otel_straggler.model.scores import WindowScores
 
 
@@ -24,6 +28,7 @@ class RunShown:
         series_needed: at the last publication, if nothing had been folded.
         newest_scores: input of the alerts; None after scores have changed.
         watched: input of the alerts, of all groups.
+        dwells: headlines of the groups.
     """
 
     view: RunView | None = None
@@ -37,7 +42,22 @@ class RunShown:
     windows: tuple[WindowView, ...] = ()
     newest_scores: dict[str, NewestScores] | None = None
     watched: tuple[RunStatus, ...] = ()
+    dwells: dict[str, HeadlineDwell] = field(default_factory=dict)
     _series: dict[str, tuple[object, Families]] = field(default_factory=dict)
+
+    def settled(self, view: RunView, now_s: float) -> RunView:
+        """With the headlines that are shown, evaluated again where something has changed."""
+        view = replace(view, settled=self._headlines())
+        if view.content() == self.content and not any(d.is_pending for d in self.dwells.values()):
+            return view
+        asked = replace(view, settled={}, _worlds={})
+        for group in asked.groups:
+            dwell = self.dwells.setdefault(group, HeadlineDwell())
+            dwell.settle(answer_of(asked.world(group)), now_s)
+        return replace(view, settled=self._headlines(), _worlds={})
+
+    def _headlines(self) -> dict[str, Headline]:
+        return {group: each.shown for group, each in self.dwells.items() if each.shown is not None}
 
     def drop_series(self) -> None:
         self._series.clear()

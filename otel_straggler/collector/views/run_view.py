@@ -20,6 +20,7 @@ from otel_straggler.collector.views.report_json import window_json
 from otel_straggler.collector.views.run_failure import run_failure
 from otel_straggler.collector.views.timeline import Column
 from otel_straggler.collector.views.world_view import (
+    Headline,
     RankHeartbeats,
     RankTable,
     RunFailure,
@@ -94,6 +95,7 @@ class RunView:
         goodputs: accounts of the groups of which a step or a phase is known.
         failures: of its evaluation, since when.
         run_failures: of groups whose newest attempt has failed.
+        settled: headlines that healthy groups keep until another has lasted.
     """
 
     run_id: str
@@ -119,6 +121,7 @@ class RunView:
     goodputs: Mapping[str, GoodputView] = field(default_factory=dict)
     failures: tuple[Failure, ...] = ()
     run_failures: Mapping[str, RunFailure] = field(default_factory=dict)
+    settled: Mapping[str, Headline] = field(default_factory=dict)
     _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -144,6 +147,7 @@ class RunView:
             [(alert.name, alert.starts_at_s) for alert in self.alerts],
             list(self.goodputs.items()),
             [(each, self.now_s >= each.final_at_s) for each in self.run_failures.values()],
+            self.settled,
             int(self.now_s / _SENTENCE_S) if hangs else 0,
         )
 
@@ -165,6 +169,7 @@ class RunView:
             self.run_verdicts.silenced,
             len(self.alerts),
             self.failures,
+            self.settled,
         )
 
     def source_of(self, group: str, rank: int) -> Source | None:
@@ -243,6 +248,7 @@ class RunView:
             gpus=self.gpus.get(group),
             failure=self.failure_of(group),
             run_failure=self.run_failures.get(group),
+            settled=self.settled.get(group),
         )
 
     def with_failures(self, launches: Mapping[str, Sequence[LaunchEvent]]) -> RunView:

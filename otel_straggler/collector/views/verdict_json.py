@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from typing import Any, Final, TypeAlias
 
@@ -24,9 +24,9 @@ Json: TypeAlias = dict[str, Any]
 
 _FIELDS: Final = (
     "subject_id", "scope", "rank", "node", "role", "section", "cause", "state", "evidence",
-    "slowdown", "since_step", "confirmed_step", "confidence", "gpu_seconds_lost_per_hour",
-    "sentence", "group", "attempt", "at_step", "at_ns", "began", "n_peers", "own_s", "peers_s",
-    "pages", "is_localised",
+    "slowdown", "since_step", "since_ns", "confirmed_step", "confidence",
+    "gpu_seconds_lost_per_hour", "sentence", "group", "attempt", "at_step", "at_ns", "began",
+    "n_peers", "own_s", "peers_s", "pages", "is_localised",
 )  # fmt: skip
 _WORLD_FIELDS: Final = (
     "slowdown", "waste", "m_w", "m_s", "cause", "resolvable_slowdown", "coverage", "group",
@@ -138,13 +138,18 @@ MAX_VERDICTS: Final = 200
 STANDING: Final = frozenset({*CALLED_SLOW, "suspect"})
 SUBJECTS: Final = ("rank", "host")
 """Scopes of subjects that can be repaired or replaced."""
-_WELL: Final = frozenset({"ok", "recovered"})
 
 
-def standing(current: Iterable[Verdict]) -> list[Verdict]:
-    """Slow subjects, then suspects; the costliest first."""
-    stands = (verdict for verdict in current if verdict.state in STANDING)
-    return sorted(stands, key=lambda v: (v.state not in CALLED_SLOW, -cost_of(v)))
+def standing(current: Iterable[Verdict], silenced: Collection[str] = frozenset()) -> list[Verdict]:
+    """Those that notify people, then other slow ranks and hosts, then slow roles and runs, then
+    suspects; the costliest first."""
+
+    def key(verdict: Verdict) -> tuple[bool, bool, bool, float]:
+        pages = verdict.pages and verdict.subject_id not in silenced
+        is_called, is_subject = verdict.state in CALLED_SLOW, verdict.scope in SUBJECTS
+        return not pages, not is_called, not is_subject, -cost_of(verdict)
+
+    return sorted((verdict for verdict in current if verdict.state in STANDING), key=key)
 
 
 def cost_of(verdict: Verdict) -> float:
@@ -158,21 +163,9 @@ def text_of(verdict: Verdict, *, is_over: bool) -> str:
     return sentence(verdict, is_over=True) if is_over and verdict.sentence else verdict.sentence
 
 
-def begins_of(changes: Iterable[Verdict]) -> dict[str, int]:
-    """Time (ns) since which each subject has not been well. Cost: O(changes)."""
-    began: dict[str, int] = {}
-    for change in changes:
-        if change.state in _WELL:
-            began.pop(change.subject_id, None)
-        elif not began.get(change.subject_id):
-            began[change.subject_id] = change.at_ns
-    return began
-
-
-def since_s(began: Mapping[str, int], verdict: Verdict, clock_s: float) -> float | None:
-    """Seconds since 1970 of :func:`begins_of`, plus ``clock_s``; None if unknown."""
-    at_ns = began.get(verdict.subject_id) or verdict.at_ns
-    return seconds(at_ns / 1e9 + clock_s) if at_ns else None
+def since_s(verdict: Verdict, clock_s: float) -> float | None:
+    """Seconds since 1970 of the onset, plus ``clock_s``; None if unknown."""
+    return seconds(verdict.since_ns / 1e9 + clock_s) if verdict.since_ns else None
 
 
 def verdicts_json(
@@ -180,9 +173,8 @@ def verdicts_json(
 ) -> tuple[list[Json], int]:
     """At most 200 current verdicts, and the number left out; sentences of earlier attempts are in
     the past tense, and ``clock_s`` is added to the senders' times. Cost: O(changes)."""
-    began = begins_of(run_verdicts.changes)
     current = run_verdicts.current
-    stands = standing(current)
+    stands = standing(current, run_verdicts.silenced)
     others = [verdict for verdict in current if verdict.state not in STANDING]
     others.sort(key=lambda verdict: -verdict.at_ns)
     ordered = [*stands, *others]
@@ -191,7 +183,7 @@ def verdicts_json(
             **verdict_json(verdict),
             "sentence": text_of(verdict, is_over=is_over or verdict.attempt < attempt),
             "stands": verdict.state in STANDING,
-            "since_s": since_s(began, verdict, clock_s),
+            "since_s": since_s(verdict, clock_s),
             "silenced": verdict.subject_id in run_verdicts.silenced,
         }
         for verdict in ordered[:MAX_VERDICTS]

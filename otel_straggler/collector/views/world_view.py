@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from otel_straggler.collector.runs.profiles import ProfilePair
-from otel_straggler.collector.views.numbers import Slowdowns, peers_of, step_slowdowns
+from otel_straggler.collector.views.numbers import Slowdowns, own_slowdowns, peers_of
 from otel_straggler.detect.checkpoints import LastSave
 from otel_straggler.detect.hangs.detector import HangStatus
 from otel_straggler.detect.hangs.episodes import Standstill, standstill
@@ -29,6 +29,8 @@ from otel_straggler.semconv import Outcome
 
 Json: TypeAlias = dict[str, Any]
 Parallel: TypeAlias = tuple[tuple[str, int], ...]
+Headline: TypeAlias = tuple[str, str]
+"""Headline and tone."""
 _SILENT_S = 120.0
 _SILENT_STEPS = 10.0
 _SAME = (
@@ -46,7 +48,7 @@ class RankTable:
     Attributes:
         ranks: (R,) ascending.
         nodes, roles, devices, parallels: (R,) of each rank; empty where not reported.
-        median_s, step_s, relative, individual, count: (R, S), as in :class:`WindowScores`.
+        median_s, step_s, own_s, relative, individual, count: (R, S), as in :class:`WindowScores`.
         gpu_section_relative, gpu_section_individual: (R, S); None if not kept.
         gpu_age_s: of the kernels in these, as in :class:`WindowScores`.
     """
@@ -59,6 +61,7 @@ class RankTable:
     sections: Sequence[Section]
     median_s: Floats
     step_s: Floats
+    own_s: Floats
     relative: Floats
     individual: Floats
     count: Ints
@@ -75,7 +78,7 @@ class RankTable:
     @cached_property
     def slowdowns(self) -> Slowdowns:
         """Own time per step / median of the role. Cost: O(R S log R), once."""
-        return step_slowdowns(self.step_s, self.sections, peers_of(self.roles))
+        return own_slowdowns(self.own_s, self.sections, peers_of(self.roles))
 
     @classmethod
     def of_window(cls, window: WindowScores) -> RankTable:
@@ -83,7 +86,7 @@ class RankTable:
         sources = window.sources
         by_section: dict[str, Any] = {
             name: getattr(window, f"section_{name}")
-            for name in ("median_s", "step_s", "relative", "individual", "count")
+            for name in ("median_s", "step_s", "own_s", "relative", "individual", "count")
         }
         same: dict[str, Any] = {name: getattr(window, name) for name in _SAME}
         return cls(
@@ -195,6 +198,7 @@ class WorldView:
         gpus: what their sensors reported; None without sensors.
         failure: what has failed for longest in evaluating it, and does so now.
         run_failure: of its newest attempt; None if that has not failed.
+        settled: headline that a healthy run keeps until another has lasted; None: its own.
     """
 
     run_id: str
@@ -227,6 +231,7 @@ class WorldView:
     gpus: GpuUsage | None = None
     failure: Failure | None = None
     run_failure: RunFailure | None = None
+    settled: Headline | None = None
 
     @cached_property
     def world(self) -> WorldSummary | None:

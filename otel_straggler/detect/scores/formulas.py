@@ -134,13 +134,13 @@ def find_stragglers(
 
 
 def find_largest_excess(
-    step_s: Floats, peers: Ints, sources: Sequence[Source], sections: Sequence[Section]
+    own_s: Floats, peers: Ints, sources: Sequence[Source], sections: Sequence[Section]
 ) -> Excess | None:
     """The rank and section with the most seconds per step beyond the median of its role, from (R,
-    S) ``step_s`` (NaN where a rank ran nothing); None if nobody is slower."""
-    role_s = median_of_peers(step_s, peers)
+    S) ``own_s`` (NaN where a rank ran nothing); None if nobody is slower."""
+    role_s = median_of_peers(own_s, peers)
     listed = np.array([s.kind in LISTED_KINDS for s in sections], bool)
-    excess = np.where(listed[None, :], step_s - role_s, np.nan)
+    excess = np.where(listed[None, :], own_s - role_s, np.nan)
     if not (excess > 0).any():
         return None
     r, s = divmod(int(np.nanargmax(excess)), excess.shape[1])
@@ -148,6 +148,6 @@ def find_largest_excess(
         source=sources[r],
         section=sections[s].name,
         excess_s=float(excess[r, s]),
-        own_s=float(step_s[r, s]),
+        own_s=float(own_s[r, s]),
         role_median_s=float(role_s[r, s]),
     )

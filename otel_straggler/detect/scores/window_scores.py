@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
 
+from otel_straggler.detect.scores.ddp_timers import timer_of
 from otel_straggler.detect.scores.formulas import (
     find_largest_excess,
     find_stragglers,
@@ -29,6 +31,7 @@ from otel_straggler.detect.scores.kernels import (
 from otel_straggler.detect.scores.medians import (
     MAX_PADDING,
     group_times,
+    median_of_rows,
     number_densely,
     placed_times,
     slices,
@@ -36,10 +39,12 @@ from otel_straggler.detect.scores.medians import (
 )
 from otel_straggler.detect.scores.references import References, ReferenceSet
 from otel_straggler.detect.scores.step_tables import (
+    build_step_table,
     one_session_per_rank,
     rows_by_source,
     without_duplicates,
 )
+from otel_straggler.detect.verdicts.own_times import own_seconds
 from otel_straggler.model.observation import NO_KERNEL, NO_STEP, Floats, Ints, Section
 from otel_straggler.model.observation import ObservationBatch as Batch
 from otel_straggler.model.rank import Source
@@ -95,6 +100,7 @@ def score_window(
     )
 
     median_s, count, step_s = table.section_times()
+    own_s = table.section_own_s(step_s)
     eligible = count >= min_reference_samples
     reference = history.sections.update(
         table.devices, table.section_names, median_s, eligible, end_ns
@@ -132,6 +138,7 @@ def score_window(
         sections=kept.sections,
         section_median_s=median_s,
         section_step_s=step_s,
+        section_own_s=own_s,
         section_count=count,
         section_relative=relative,
         section_individual=individual,
@@ -139,7 +146,7 @@ def score_window(
         **gpu,
         gpu_age_s=_age_s(gpu["gpu_relative"], end_ns - kernels_ns),
         stragglers=tuple(sorted(stragglers, key=lambda s: (s.score, s.source.rank, s.section))),
-        largest_excess=find_largest_excess(step_s, table.peers, sources, kept.sections),
+        largest_excess=find_largest_excess(own_s, table.peers, sources, kept.sections),
         world_size=world_size or len(sources),
         missing_ranks=tuple(r for r, _ in zip(missing, range(MAX_NAMED_MISSING), strict=False)),
         duplicates=delivered - len(distinct),
@@ -257,6 +264,22 @@ class _Table:
         )
         times = group_times(filled // n_steps, per_step_s, n_cells)
         return times.median_s.reshape(self.n_ranks, self.n_sections)
+
+    def section_own_s(self, step_s: Floats) -> Floats:
+        """Own time per step; the duration (R, S) where nothing else is reported, or without steps.
+        Nested sections count as such of their own."""
+        if self.rows.gpu is None:
+            return step_s
+        sections = tuple(s if timer_of(s) else replace(s, parent="") for s in self.rows.sections)
+        steps = build_step_table(replace(self.rows, sections=sections))
+        if steps is None:
+            return step_s
+        line_of = {source.rank: line for line, source in enumerate(self.sources)}
+        lines = [line_of[source.rank] for source in steps.sources]
+        columns = [self.section_names.index(section.name) for section in steps.sections]
+        own_s: Floats = step_s.copy()
+        own_s[np.ix_(lines, columns)] = median_of_rows(own_seconds(steps))
+        return own_s
 
     def kernels(self, counted: CountedKernels | None) -> Kernels:
         """Kernels of the rows; if there are none, those counted by their senders."""

@@ -49,11 +49,12 @@ class Candidate:
         section: where most of the time is lost; None for the whole step.
         effect: log excess in ``section``; normal: that it always had, NaN if unknown.
         floor: the smallest excess that counted.
-        z: distance from the peers in robust standard deviations.
+        z: distance from the peers in robust standard deviations; z_limit: from which on it counts,
+            NaN: as the settings say.
         lost_s: seconds per step that others may wait for it.
         own_s, peers_s: seconds per step in ``section``.
         since: observed step (a count) at which it began; 0: before all that is remembered; -1:
-            unknown.
+            unknown. onset: the same, more exactly, for people.
         is_late: seen only in others' waiting.
         heaviest: the section that loses most, where ``section`` is the whole step.
         stalling: set if only some steps are slow; the other numbers are means of all steps then.
@@ -71,8 +72,10 @@ class Candidate:
     own_s: float
     peers_s: float
     since: int
+    onset: int = -1
     began: Beginning = "unknown"
     normal: float = math.nan
+    z_limit: float = math.nan
     is_late: bool = False
     heaviest: Section | None = None
     stalling: StallPattern | None = None
@@ -164,6 +167,7 @@ class CostedFindings:
             own_s=peers_s * float(np.exp(effect)),
             peers_s=peers_s,
             since=since,
+            onset=self.track.onset(row, main, since),
             began=how_it_began(normal, float(effect)),
             normal=normal,
             is_late=is_late,
@@ -282,7 +286,8 @@ def spiking(
         cause=cause if column == late or (section and section.kind == "data") else "unknown",
         effect=float(np.log1p(lost_s / peers_s) + max(float(np.nan_to_num(recent[column])), 0.0)),
         floor=0.0,
-        z=float(spikes.z[row].max()),
+        z=float(spikes.z[row, column]),
+        z_limit=float(spikes.z_limit[column]),
         lost_s=lost_s,
         own_s=peers_s + lost_s,
         peers_s=peers_s,

@@ -241,7 +241,7 @@ class ClockSelector:
         listed = np.array([section.kind in LISTED_KINDS for section in world.sections], bool)
         of_group = listed & ~(behaves & (self.basis != CUPTI)) & ~self._may_wait_for_gpu(world)
         timed = ClockedBlock(
-            seconds=_chosen_seconds(block, world, by_row),
+            seconds=chosen_seconds(block, world, by_row),
             host_s=block.seconds,
             local=of_group[code],
             waited_s=_waited_of_step(block, by_row, waits),
@@ -367,7 +367,8 @@ def without_shared_gpus(block: StepTable, shares_gpu: Bools) -> StepTable:
     return replace(block, gpu=GpuSeconds(basis, *times) if basis.any() else None)
 
 
-def _chosen_seconds(block: StepTable, world: World, by_row: Bases) -> Floats:
+def chosen_seconds(block: StepTable, world: World, by_row: Bases) -> Floats:
+    """(T, R, S) of the block by the clock of each rank and section, (R, S) codes."""
     if not by_row.any():
         return block.seconds
     if block.gpu is None:

@@ -22,6 +22,8 @@ from otel_straggler.detect.verdicts.equal_work import extra_work, tokens_of_peer
 from otel_straggler.detect.verdicts.excess import Excesses
 from otel_straggler.detect.verdicts.memory import StepNumbers
 from otel_straggler.detect.verdicts.notifications import would_page
+from otel_straggler.detect.verdicts.onsets import StepBegins
+from otel_straggler.detect.verdicts.significance import confidence_of
 from otel_straggler.detect.verdicts.waits import LateArrivals
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Bools, Floats, Ints
@@ -41,7 +43,7 @@ class Drafts:
 
     Attributes:
         ranks: findings of the ranks, not of the hosts.
-        steps: numbers of the observed steps.
+        steps: numbers of the observed steps; begins: when they began.
         slow: (R,) ranks that are slow themselves, or on a slow host.
         is_paging: of a subject, whether its newest verdict pages.
         tokens: (T, R); local: (S,) sections of own work.
@@ -53,6 +55,7 @@ class Drafts:
     ranks: CostedFindings
     arrivals: LateArrivals
     steps: StepNumbers
+    begins: StepBegins
     slow: Bools
     is_paging: Callable[[str], bool]
     tokens: Floats
@@ -83,6 +86,7 @@ class Drafts:
             state="suspect",
             slowdown=math.exp(one.effect),
             since_step=self._since(one),
+            since_ns=self._since_ns(one, row),
             confidence=self._confidence(one, n_peers),
             began=one.began,
             gpu_seconds_lost_per_hour=gpu_seconds_per_hour(one.lost_s, step_s, n_ranks),
@@ -150,13 +154,17 @@ class Drafts:
         return replace(draft, cause="slow_host") if is_unseen and timed.has_gpu(group) else draft
 
     def _since(self, one: Candidate) -> int | None:
-        if len(self.steps) == 0 or one.since < 0:
+        if len(self.steps) == 0 or one.onset < 0:
             return None
-        return self.steps[one.since - 1]
+        return self.steps[one.onset - 1]
+
+    def _since_ns(self, one: Candidate, row: int) -> int:
+        """Of the rank, or of the first one of a host; 0 if unknown."""
+        return 0 if one.onset < 0 else self.begins.at_ns(row, max(one.onset - 1, 0))
 
     def _confidence(self, one: Candidate, n_peers: int) -> float:
-        z = max(one.z, 0.0)
-        confidence = z / (z + self.settings.min_z)
+        limit = self.settings.min_z if math.isnan(one.z_limit) else one.z_limit
+        confidence = confidence_of(one.z, limit)
         if n_peers + 1 < SMALL_GROUP:
             confidence = min(confidence, SMALL_GROUP_CONFIDENCE)
         if self.world.is_inferred:

@@ -164,6 +164,7 @@ class VerdictEngine:
         self._tracks.observe(excess, self._world, counts)
         self._observe_meetings(block, excess.timed)
         self._hidden.observe(block, excess, self._world, self._waiting)
+        self._tracks.begins.add(block)
         if not block.is_timed:
             self._tracks.numbers.add(block.steps)
         changes += self._evaluate(block, excess, counts)
@@ -327,6 +328,7 @@ class VerdictEngine:
             self._waiting,
             counts,
             self._tracks.numbers,
+            self._tracks.begins,
             now,
             self._memory,
             block.tokens,

@@ -24,6 +24,8 @@ class EvaluationTime:
     at_ns: int
 
 
+MIN_CONFIDENCE: Final = 0.6
+"""What is less sure is a suspicion."""
 WELL: Final[tuple[State, ...]] = ("ok", "recovered")
 
 
@@ -108,22 +110,27 @@ class VerdictLog:
         if not flagged and self.state_of(draft.subject_id).state in WELL:
             return None
         subject = self._subjects.setdefault(draft.subject_id, SubjectState())
-        if flagged and subject.state in WELL:
-            subject.since_step = draft.since_step
+        is_new = flagged and subject.state in WELL
+        if is_new:
             subject.confirmed_step = None
-            subject.floor = floor
+            subject.floor, subject.confidence = floor, 0.0
         elif flagged and subject.since_step is None:
-            subject.since_step = draft.since_step
+            subject.since_step, subject.since_ns = draft.since_step, draft.since_ns
         changed = subject.observe(
             flagged=flagged,
             sure=sure,
             clear=clear,
-            confirmable=confirmable,
+            confirmable=confirmable and draft.confidence >= MIN_CONFIDENCE,
             steps=now.steps,
             at_ns=now.at_ns,
         )
-        if changed and subject.state in CALLED_SLOW:
+        is_called = changed and subject.state in CALLED_SLOW
+        if is_called:
             subject.confirmed_step = now.step
+        if is_new or (flagged and is_called):  # more is known of the onset by now
+            subject.since_step, subject.since_ns = draft.since_step, draft.since_ns
+        if flagged:
+            subject.confidence = max(subject.confidence, draft.confidence)
         if flagged and work is not None and subject.state == "confirmed":
             changed |= subject.learn_work(work, now.step, is_new=changed)
         verdict = self._finished(draft, subject, flagged=flagged)
@@ -185,9 +192,10 @@ class VerdictLog:
             draft,
             state=subject.state,
             since_step=subject.since_step,
+            since_ns=subject.since_ns,
             confirmed_step=subject.confirmed_step,
             pages=draft.pages and active,
-            confidence=draft.confidence if active else min(draft.confidence, 0.5),
+            confidence=subject.confidence if active else min(draft.confidence, 0.5),
             gpu_seconds_lost_per_hour=draft.gpu_seconds_lost_per_hour if flagged or active else 0.0,
         )
 
@@ -263,7 +271,8 @@ class Work:
 
 @dataclass(slots=True)
 class SubjectState:
-    """State of one subject; since when, confirmed when, the floor when flagged.
+    """State of one subject; since when, confirmed when, the floor when flagged, and the highest
+    confidence of this episode.
 
     Attributes:
         reported_own, reported_peers: :class:`Work` as it was reported last; NaN if unknown.
@@ -272,8 +281,10 @@ class SubjectState:
 
     state: State = "ok"
     since_step: int | None = None
+    since_ns: int = 0
     confirmed_step: int | None = None
     floor: float = 0.0
+    confidence: float = 0.0
     flagged_at: list[int] = field(default_factory=list)
     confirmed_at_ns: list[int] = field(default_factory=list)
     quiet: int = 0

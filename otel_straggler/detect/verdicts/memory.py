@@ -14,6 +14,7 @@ from otel_straggler.detect.verdicts.candidates import StepCost
 from otel_straggler.detect.verdicts.equal_work import WorkNormaliser
 from otel_straggler.detect.verdicts.excess import Excesses, host_excesses
 from otel_straggler.detect.verdicts.history import OwnHistory
+from otel_straggler.detect.verdicts.onsets import StepBegins
 from otel_straggler.detect.verdicts.resolution import ClockResolution
 from otel_straggler.detect.verdicts.stalls import Spikes, StallDetector
 from otel_straggler.detect.verdicts.track import Track
@@ -193,6 +194,7 @@ class Tracks:
     hosts: Track
     spikes: StallDetector
     numbers: StepNumbers
+    begins: StepBegins
     resolution: ClockResolution
     arrivals: LateArrivals
     meetings: Meetings
@@ -209,6 +211,7 @@ class Tracks:
             Track((len(world.hosts), columns), settings, _weight(world.hosts)),
             StallDetector((world.n_ranks, columns)),
             StepNumbers(),
+            StepBegins(),
             ClockResolution(),
             LateArrivals(world.n_ranks),
             Meetings(),

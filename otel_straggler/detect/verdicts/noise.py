@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from otel_straggler.detect.scores.medians import median_of_rows
 from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
@@ -182,3 +183,35 @@ def beyond_chance(z: float, freedom: Floats) -> Floats:
     """
     with np.errstate(over="ignore"):
         return np.sqrt(freedom * np.expm1(np.minimum(z * z / freedom, math.log(1e6))))
+
+
+def quantile(values: npt.NDArray[Any], part: float) -> float:
+    """As ``np.quantile``, several times faster on a few numbers."""
+    ordered = np.sort(values)
+    at, beyond = divmod(part * (len(ordered) - 1), 1.0)
+    low, high = ordered[int(at)], ordered[min(int(at) + 1, len(ordered) - 1)]
+    return float(low + (high - low) * values.dtype.type(beyond))
+
+
+def mixed(old: Floats, new: Floats) -> Floats:
+    """An eighth of the new one; all of it where there was none."""
+    known = np.where(np.isnan(old), new, old + 0.125 * (new - old))
+    return np.where(np.isnan(new), old, known)
+
+
+def short_of(steps: int, full: int) -> float:
+    """Factor of an error while there are fewer steps than in a window."""
+    return math.sqrt(full / max(min(steps, full), 1))
+
+
+def slide(
+    total: Floats, count: npt.NDArray[np.int32], new: Floats, old: npt.NDArray[np.float32] | None
+) -> None:
+    """Add values to sums and counts, and take off those that leave; NaN are left out."""
+    known = np.isfinite(new)
+    total += np.where(known, new.astype(np.float32), 0.0)
+    count += known
+    if old is not None:
+        left = np.isfinite(old)
+        total -= np.where(left, old, 0.0)
+        count -= left

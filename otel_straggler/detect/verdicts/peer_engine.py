@@ -103,6 +103,7 @@ class PeerVerdictEngine:
             ranks=ranks,
             arrivals=tracks.arrivals,
             steps=tracks.numbers,
+            begins=tracks.begins,
             slow=self._slow,
             is_paging=self._log.is_paging,
             tokens=tokens,

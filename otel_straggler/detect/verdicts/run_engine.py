@@ -4,6 +4,7 @@ slowness that cannot be localized."""
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,8 +15,9 @@ from otel_straggler.detect.verdicts.excess import Excesses, local_sections
 from otel_straggler.detect.verdicts.hidden import reason
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
 from otel_straggler.detect.verdicts.memory import Memory, StepNumbers
-from otel_straggler.detect.verdicts.noise import INDEPENDENT, NoiseScales
-from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD
+from otel_straggler.detect.verdicts.noise import INDEPENDENT, MIN_SIGMA, NoiseScales
+from otel_straggler.detect.verdicts.onsets import REMEMBERED_BLOCKS, StepBegins, onset_of
+from otel_straggler.detect.verdicts.significance import SIGMA_OF_MAD, confidence_of
 from otel_straggler.detect.verdicts.waits import WaitDetector
 from otel_straggler.detect.verdicts.world import World, describe_peers, draft_of, run_subject
 from otel_straggler.model.causes import Cause
@@ -47,12 +49,12 @@ class RunVerdictEngine:
         """``min_share``: what costs less than this part of the step is no verdict."""
         self._log = log
         self._min_share = min_share
-        self.past: OwnPast | None = None
-        self._past_of_ranks: OwnPast | None = None
+        self.reset()
 
     def reset(self) -> None:
-        self.past = None
-        self._past_of_ranks = None
+        self.past: OwnPast | None = None
+        self._past_of_ranks: OwnPast | None = None
+        self._levels: deque[tuple[int, Floats]] = deque(maxlen=REMEMBERED_BLOCKS)
 
     def evaluate(
         self,
@@ -61,6 +63,7 @@ class RunVerdictEngine:
         waiting: WaitDetector,
         counts: Bools,
         steps: StepNumbers,
+        begins: StepBegins,
         now: EvaluationTime,
         memory: Memory,
         tokens: Floats,
@@ -81,7 +84,11 @@ class RunVerdictEngine:
         rises = self.past.observe(np.where(counts[:, None, None], quantities, np.nan))
         of_ranks = self._rises_of_ranks(excess, world, counts, more)
         self._world, self._now = world, now
-        self._began = steps[len(steps) - 20] if len(steps) else None
+        self._steps, self._begins = steps, begins
+        self._error = rises.error
+        if counts.any():
+            level = median_of_rows(median_of_rows(quantities[counts]))
+            self._levels.append((len(begins) - len(quantities), level))
         self._step_s = float(median_of_rows(excess.step_s.reshape(-1, 1))[0])
         self._parts = _parts_of_step(excess)
         of_run = median_of_rows(rises.rise)
@@ -193,24 +200,36 @@ class RunVerdictEngine:
         group: int | None = None,
         is_localised: bool = True,
     ) -> Verdict:
+        """Of a rise of a quantity of the run, or of a group of it."""
         source = self._world.sources[0]
         role = "" if group is None else describe_peers(self._world.peers.keys[group])  # type: ignore[arg-type]
         n_ranks = max(self._world.expected, self._world.n_ranks)
         lost = self._lost(rise, quantity)
+        rise = max(rise, 0.0) if math.isfinite(rise) else 0.0
+        began = self._onset(quantity)
         return draft_of(
             source,
             cause,
             role,
             evidence=self._evidence if is_localised else "synchronised",
             slowdown=1.0 / (1.0 - lost),
-            since_step=self._began,
-            confidence=0.5,
+            since_step=self._steps[began] if len(self._steps) else None,
+            since_ns=self._begins.at_ns(0, began),
+            confidence=confidence_of(rise / max(float(self._error[quantity]), MIN_SIGMA), SIGMAS),
             gpu_seconds_lost_per_hour=lost * n_ranks * 3600.0,
             own_s=self._step_s,
             peers_s=self._step_s * (1.0 - lost),
             is_localised=is_localised,
             on_gpu=self._world.on_gpu,
         )
+
+    def _onset(self, column: int) -> int:
+        """Index of the step at which the quantity rose."""
+        assert self.past is not None
+        levels = np.array([level[column] for _, level in self._levels])
+        normal = float(median_of_rows(self.past.reference)[column])
+        at = onset_of(levels, normal, float(self._error[column]))
+        return self._levels[at][0] if self._levels else 0
 
 
 def _parts_of_step(excess: Excesses) -> Floats:

@@ -116,10 +116,12 @@ EVALUATIONS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Spikes:
-    """(R, C) who spikes too often; its z; seconds lost to spikes per step."""
+    """(R, C) who spikes too often; its z, and (C,) the z from which on that is too often; seconds
+    lost to spikes per step."""
 
     beyond: Bools
     z: Floats
+    z_limit: Floats
     lost_s: Floats
 
 
@@ -207,9 +209,13 @@ class StallDetector:
         usual = np.maximum(usual, MIN_RATE * self._steps)
         chance = FALSE_ALARMS / EVALUATIONS / max(rows * columns, 1)
         minimum = np.array([critical_count(mean, chance) for mean in usual.tolist()])
-        beyond = self._spikes >= np.maximum(minimum, MIN_TIMES * usual)
-        z = 2.0 * (np.sqrt(self._spikes + 0.375) - np.sqrt(usual + 0.375))
-        return Spikes(beyond=beyond, z=z, lost_s=self._seconds / max(self._steps, 1.0))
+        minimum = np.maximum(minimum, MIN_TIMES * usual)
+        z, z_limit = (
+            2.0 * (np.sqrt(spikes + 0.375) - np.sqrt(usual + 0.375))
+            for spikes in (self._spikes, minimum)
+        )
+        lost_s = self._seconds / max(self._steps, 1.0)
+        return Spikes(beyond=self._spikes >= minimum, z=z, z_limit=z_limit, lost_s=lost_s)
 
 
 @lru_cache(16)  # most quantities have no spikes, and the same mean

@@ -111,7 +111,8 @@ class Structure:
         self._seconds: list[Floats] = []
         self._step_s: list[Floats] = []
         self._steps: list[Ints] = []
-        self._long_since: dict[int, int | None] = {}
+        self._begins_ns: list[Ints] = []
+        self._long_since: dict[int, tuple[int | None, int]] = {}
         self._sample = Sample()
         self._since_evaluation = 0
         self.balance = None
@@ -127,10 +128,12 @@ class Structure:
         self._seconds.append(seconds)
         self._step_s.append(_usual_step_s(block)[counts])
         self._steps.append(block.steps[counts])
+        self._begins_ns.append(block.start_ns[counts].max(axis=1))  # by the foremost clock
         while sum(map(len, self._seconds)) - len(self._seconds[0]) >= WINDOW_STEPS:
             self._seconds.pop(0)
             self._step_s.pop(0)
             self._steps.pop(0)
+            self._begins_ns.pop(0)
         self._sample.add(block, counts)
         self._newest, self._now = block, now
         self._since_evaluation += len(seconds)
@@ -192,7 +195,10 @@ class Structure:
             if stage not in result.stages:
                 self._long_since.pop(stage, None)
             elif stage not in self._long_since and not self._newest.is_timed:
-                self._long_since[stage] = became_long(seconds, steps, stage)
+                since = became_long(seconds, steps, stage)
+                begins_ns = np.concatenate(self._begins_ns)
+                at_ns = 0 if since is None else int(begins_ns[steps == since][0])
+                self._long_since[stage] = since, at_ns
         return [
             self._record(
                 self._stage_draft(stage, estimate, result), is_present=stage in result.stages
@@ -207,7 +213,7 @@ class Structure:
         assert self._workers is not None
         role = f"pipeline {self._workers.stages[stage]}"
         part = min(result.part, 1.0)
-        since = self._long_since.get(stage)
+        since, since_ns = self._long_since.get(stage, (None, 0))
         lost = estimate.waste * part * self._n_ranks * 3600.0 / max(1, len(result.stages))
         return self._draft(
             "stage_imbalance",
@@ -216,6 +222,7 @@ class Structure:
             lost,
             role=role,
             since_step=since,
+            since_ns=since_ns,
             began="unknown" if since is None else "became",
             n_peers=len(estimate.stages) - 1,
             detail=self._detail(stage, result),
@@ -229,7 +236,7 @@ class Structure:
         others = [str(self._workers.stages[s]) for s in sorted(result.stages) if s != stage]
         together = f" together with stage {' and '.join(others)}" if others else ""
         text = [f"to balance it{together} would save {result.saved_s:.2g} s of every step"]
-        if self._long_since.get(stage) is not None:
+        if self._long_since.get(stage, (None, 0))[0] is not None:
             text.append("it was balanced before: look at what its ranks share, not at its layers")
         text.append(who_else_it_may_be(stage, self._workers, self._newest.sources))
         return "; ".join(filter(None, text))

@@ -16,7 +16,16 @@ import numpy.typing as npt
 
 from otel_straggler.detect.scores.medians import low_median_of_rows, median_of, median_of_rows
 from otel_straggler.detect.scores.settings import VerdictSettings
-from otel_straggler.detect.verdicts.noise import MIN_SIGMA, NoiseScales, beyond_chance
+from otel_straggler.detect.verdicts.noise import (
+    MIN_SIGMA,
+    NoiseScales,
+    beyond_chance,
+    mixed,
+    quantile,
+    short_of,
+    slide,
+)
+from otel_straggler.detect.verdicts.onsets import onset_of
 from otel_straggler.detect.verdicts.significance import (
     STEPS_PER_DAY,
     Z_POWER,
@@ -73,6 +82,7 @@ class Track:
         longest = max(settings.windows_steps) // settings.block_steps
         # Zeros cost no memory until they are written; nothing is read before.
         self._block_ring = np.zeros((longest, *shape), np.float32)
+        self._block_begins = np.zeros(longest, np.int64)
         self._step_ring = np.zeros((4 * settings.block_steps, *shape), np.float32)
         self._max_block = np.full(shape[1], np.inf)
         self._newest_blocks = np.full((NEWEST_BLOCKS, *shape), np.nan)
@@ -116,7 +126,7 @@ class Track:
         if len(excess) >= 3:
             apart = np.abs(excess[:, rows] - block[rows]).reshape(-1, self.shape[1])
             new = SIGMA_OF_BLOCK_DEVIATION * median_of_rows(apart)
-            self.sigma = _mixed(self.sigma, np.maximum(new, MIN_SIGMA))
+            self.sigma = mixed(self.sigma, np.maximum(new, MIN_SIGMA))
         self._last_block = block
 
     def _learn_scales(self, block: Floats) -> None:
@@ -156,8 +166,9 @@ class Track:
             length = window // self._settings.block_steps
             old = self._block_ring[(self.blocks - length) % len(self._block_ring)]
             leaving = old if self.blocks >= length else None
-            _slide(total, self._counts[window], drawn, leaving)
+            slide(total, self._counts[window], drawn, leaving)
         self._block_ring[index] = drawn
+        self._block_begins[index] = self.steps - len(excess)
         self._newest_blocks[self.blocks % NEWEST_BLOCKS] = block
         self.blocks += 1
 
@@ -240,7 +251,7 @@ class Track:
         """Effect (R, C), standard error and its degrees of freedom (C,) of every window that fits
         into this part of the steps."""
         noise = np.sqrt(self.noise.variance)
-        short = _short_of(self.steps, self._settings.windows_steps[0])
+        short = short_of(self.steps, self._settings.windows_steps[0])
         yield self.recent(), np.fmin(short * noise[1], noise[0]), self.noise.freedom[1]
         for window in self._settings.windows_steps[1:]:
             if part * self.steps >= window:
@@ -302,19 +313,35 @@ class Track:
     ) -> bool:
         """See :func:`.takes_turns`, over the newest 400 steps. ``since``: observed step at which it
         began; below 1: unknown. ``was_named``: (R,), as of :class:`.BlockHistory`."""
-        n = min(self.blocks, len(self._block_ring))
-        order = [(self.blocks - n + i) % len(self._block_ring) for i in range(n)]
+        order = self._order_of_blocks()
         usable = self._reference_blocks[:, column] >= MIN_REFERENCE
         history = BlockHistory(
             blocks=self._block_ring[order, :, column],
             normal=np.where(usable, self.reference[:, column], 0.0),
             error=math.sqrt(float(self.noise.variance[0, column])),
             highest=float(self._max_block[column]),
-            is_full=n == len(self._block_ring),
+            is_full=len(order) == len(self._block_ring),
             was_named=was_named,
         )
         lasted = (self.steps - since) // self._settings.block_steps if since > 0 else 0
         return takes_turns(history, row, effect, lasted, times, min_run)
+
+    def onset(self, row: int, column: int, since: int) -> int:
+        """Observed step (a count) at which the present rise began, see :func:`.onset_of`;
+        ``since``, as of :class:`.Findings`, if that is before the newest 400 steps, or unknown."""
+        order = self._order_of_blocks()
+        normal = self.normal_of(row, column)
+        error = math.sqrt(float(self.noise.variance[0, column]))
+        usual = 0.0 if math.isnan(normal) else normal
+        at = onset_of(self._block_ring[order, row, column], usual, error)
+        if at == 0 and len(order) == len(self._block_ring):
+            return since
+        return int(self._block_begins[order[at]]) + 1 if at else min(since, 1)
+
+    def _order_of_blocks(self) -> Ints:
+        """Places of the remembered blocks, oldest first."""
+        n = min(self.blocks, len(self._block_ring))
+        return (self.blocks - n + np.arange(n)) % len(self._block_ring)
 
     def normal_of(self, row: int, column: int) -> float:
         """Normal excess of a subject; NaN if unknown."""
@@ -359,7 +386,7 @@ class Track:
         if len(known) < (VERIFY_STEPS if n <= size else NEWEST_BLOCKS):
             return 0.0, math.inf
         middle = median_of(known)
-        if _quantile(known, LOW_QUANTILE) < LASTING * middle:
+        if quantile(known, LOW_QUANTILE) < LASTING * middle:
             return 0.0, math.inf  # a few pauses close together, no lasting rise
         normal = float(self.reference[row, column])
         usable = self._reference_blocks[row, column] >= MIN_REFERENCE
@@ -367,34 +394,3 @@ class Track:
         usable = usable and middle >= 0.5 * max(self._min_excess, error)
         risen = max(middle, middle - normal) if usable else middle
         return risen, error
-
-
-def _slide(
-    total: Floats, count: npt.NDArray[np.int32], new: Floats, old: npt.NDArray[np.float32] | None
-) -> None:
-    known = np.isfinite(new)
-    total += np.where(known, new.astype(np.float32), 0.0)
-    count += known
-    if old is not None:
-        left = np.isfinite(old)
-        total -= np.where(left, old, 0.0)
-        count -= left
-
-
-def _quantile(values: npt.NDArray[Any], part: float) -> float:
-    """As ``np.quantile``, several times faster on a few numbers."""
-    ordered = np.sort(values)
-    at, beyond = divmod(part * (len(ordered) - 1), 1.0)
-    low, high = ordered[int(at)], ordered[min(int(at) + 1, len(ordered) - 1)]
-    return float(low + (high - low) * values.dtype.type(beyond))
-
-
-def _mixed(old: Floats, new: Floats) -> Floats:
-    """An eighth of the new one; all of it where there was none."""
-    mixed = np.where(np.isnan(old), new, old + 0.125 * (new - old))
-    return np.where(np.isnan(new), old, mixed)
-
-
-def _short_of(steps: int, full: int) -> float:
-    """Factor of an error while there are fewer steps than in a window."""
-    return math.sqrt(full / max(min(steps, full), 1))

@@ -119,7 +119,7 @@ class UnevenWork:
             "uneven_work",
             section=section.name if of_sections.max() > 0.5 * lost_s.sum() else "",
             slowdown=1.0 / (1.0 - cost),
-            confidence=0.5,
+            confidence=round(cost / (cost + MIN_COST), 3),
             gpu_seconds_lost_per_hour=cost * n_ranks * 3600.0,
             detail=_in_turn(of_rows, world.n_ranks),
             on_gpu=world.on_gpu,

@@ -146,7 +146,7 @@ def test_many_hot_workers_of_a_slow_host_are_no_work_that_moves() -> None:
     )
     result = heat_json(seen)
     assert result["pattern"] == "hot_cell"
-    assert result["pattern_text"] == "All hot workers are on node-1."
+    assert result["pattern_text"] == "In forward: All hot workers are on node-1."
     elsewhere = made.seen(
         made.verdict(scope="host", rank=None, node="node-2"),
         table=made.table_of(20, slow=dict.fromkeys(range(8, 16), 1.4)),

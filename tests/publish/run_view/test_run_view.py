@@ -77,13 +77,13 @@ def test_the_matrix_shows_what_a_rank_was_called_slow_for() -> None:
     world = made.summary(heat=alike)
     loads = made.verdict(section="data_loading", cause="slow_host")
     table = made.table_of(8)
-    table.step_s[5, 0] *= 1.1  # a sixtieth of all own work
+    table.own_s[5, 0] *= 1.1  # a sixtieth of all own work
     heat = run_view(made.seen(loads, world=world, table=table))["heat"]
     assert (heat["pattern"], heat["section"]) == ("hot_cell", "data_loading")
     assert heat["pattern_text"].startswith("In data_loading: One worker is hot")
-    table.step_s[5, 0] *= 10
+    table.own_s[5, 0] *= 10
     heat = run_view(made.seen(loads, world=world, table=replace(table)))["heat"]
-    assert (heat["pattern"], heat["section"]) == ("hot_cell", None)
+    assert (heat["pattern"], heat["section"]) == ("hot_cell", "data_loading")
     heat = run_view(made.seen(world=world, table=table))["heat"]  # nobody is called slow
     assert (heat["pattern"], heat["section"]) == ("even", None)
 
@@ -95,7 +95,7 @@ def test_many_ranks_that_are_called_slow_are_no_heat_that_moves() -> None:
     called = [made.verdict(rank=rank, subject_id=f"rank/n/{rank}") for rank in (1, 2, 5)]
     heat = run_view(made.seen(*called, table=table, world=world))["heat"]
     assert heat["pattern"] == "hot_cell"
-    assert heat["pattern_text"].startswith("3 workers are hot")
+    assert heat["pattern_text"].startswith("In forward: 3 workers are hot")
     heat = run_view(made.seen(table=table, world=world))["heat"]  # nobody is called slow
     assert heat["pattern"] == "spread"
 
@@ -308,18 +308,32 @@ def test_verdicts_that_stand_go_first_and_the_rest_is_counted() -> None:
     assert result["verdicts"][0]["rank"] == MAX_VERDICTS + 48
 
 
-def test_since_when_is_the_first_change_since_it_was_well() -> None:
-    states = ["suspect", "recovered", "suspect", "confirmed"]
-    changes = [made.verdict(state=state, at_ns=n * 10**9) for n, state in enumerate(states, 1)]
-    assert run_view(made.seen(*changes))["verdicts"][0]["since_s"] == 3.0
+def test_since_when_is_the_onset_and_not_when_it_was_noticed() -> None:
+    """Of an onset that nobody knows nothing is said."""
+    verdict = made.verdict(since_ns=3 * 10**9, at_ns=9 * 10**9)
+    result = run_view(made.seen(verdict))
+    assert result["verdicts"][0]["since_s"] == result["answer"]["since_s"] == 3.0
+    unknown = run_view(made.seen(made.verdict(since_step=None, since_ns=0)))
+    assert unknown["verdicts"][0]["since_s"] is unknown["answer"]["since_s"] is None
+
+
+def test_a_matrix_in_which_nothing_stands_out_says_nothing_of_work_that_moves() -> None:
+    """Workers of 1.01 to 1.03 show nothing, whatever the run loses."""
+    flat = tuple((0, data, 1.01 + 0.0025 * data) for data in range(8))
+    world = made.summary(slowdown=1.2, waste=0.17, heat=flat)
+    assert run_view(made.seen(world=world))["heat"]["pattern_text"] == ""
+    moving = made.verdict(scope="run", rank=None, node="", cause="uneven_work", pages=False)
+    assert run_view(made.seen(moving, world=world))["heat"]["pattern_text"] == ""
+    named = run_view(made.seen(made.verdict(), world=world, table=made.table_of(8, slow={5: 1.3})))
+    assert named["heat"]["pattern_text"].startswith("In forward: One worker is hot")
 
 
 def test_ten_thousand_ranks_are_drawn_in_two_megabytes() -> None:
     """The largest part is a number for each rank and section."""
     sections = made.SECTIONS
     table = made.table_of(10_000, 4, {17: 1.3}, sections=sections)
-    noise = np.random.default_rng(0).normal(1.0, 0.01, table.step_s.shape)
-    seen = made.seen(table=replace(table, step_s=table.step_s * noise))
+    noise = np.random.default_rng(0).normal(1.0, 0.01, table.own_s.shape)
+    seen = made.seen(table=replace(table, own_s=table.own_s * noise))
     text = json.dumps(page_json(seen, MAKER), allow_nan=False, separators=(",", ":"))
     assert len(text) < 2_000_000
     assert len(json.loads(text)["slowdowns"]["overall"]) == 10_000

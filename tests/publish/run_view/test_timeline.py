@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.collector.views.numbers import as_bytes, from_bytes, rounded, step_slowdowns
+from otel_straggler.collector.views.numbers import as_bytes, from_bytes, own_slowdowns, rounded
 from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.rank_json import is_known, rank_json
 from otel_straggler.collector.views.timeline import column_of, timeline_json
@@ -95,7 +95,7 @@ def test_no_columns_are_an_empty_answer() -> None:
 def test_roles_are_compared_among_themselves() -> None:
     """A critic is not slow because actors have less to do."""
     step_s = np.array([[1.0], [1.0], [5.0], [5.0]])
-    result = step_slowdowns(step_s, made.SECTIONS[1:2], np.array([0, 0, 1, 1]))
+    result = own_slowdowns(step_s, made.SECTIONS[1:2], np.array([0, 0, 1, 1]))
     assert result.overall.tolist() == [1.0] * 4
 
 

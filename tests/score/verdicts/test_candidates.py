@@ -124,7 +124,8 @@ def stalling(columns: dict[int, float], prices: StepCost | None = None) -> Candi
     lost_s = np.zeros((RANKS, len(PRICES_S)))
     for column, value in columns.items():
         lost_s[SLOW, column] = value
-    spikes = Spikes(beyond=lost_s > 0.0, z=np.where(lost_s > 0, 9.0, 0.0), lost_s=lost_s)
+    z, z_limit = np.where(lost_s > 0, 9.0, 0.0), np.full(lost_s.shape[1], 4.0)
+    spikes = Spikes(beyond=lost_s > 0.0, z=z, z_limit=z_limit, lost_s=lost_s)
     recent: Floats = np.zeros(len(PRICES_S))
     return spiking(SLOW, spikes, prices or priced(), SECTIONS, recent, lambda *_: None)
 
@@ -143,7 +144,8 @@ def test_stalls_are_named_by_the_section_that_holds_them() -> None:
 def test_stalls_of_a_job_with_one_section_are_that_sections() -> None:
     """Where there is one, it holds them."""
     lost_s = np.array([[0.1, 0.1, 0.0]])
-    spikes = Spikes(beyond=lost_s > 0.0, z=9.0 * np.ones((1, 3)), lost_s=lost_s)
+    z, z_limit = 9.0 * np.ones((1, 3)), np.full(3, 4.0)
+    spikes = Spikes(beyond=lost_s > 0.0, z=z, z_limit=z_limit, lost_s=lost_s)
     prices = StepCost(columns_s=np.array([[2.0, 0.1, 2.2]]), step_s=np.array([2.2]))
     one = spiking(0, spikes, prices, SECTIONS[:1], np.zeros(3), lambda *_: None)
     assert one.section == SECTIONS[0]

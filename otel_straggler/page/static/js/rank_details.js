@@ -146,7 +146,7 @@ function missingText({ missing, lost }) {
 function sectionsTree(rank, actions) {
   const sections = rank.sections || [];
   if (!sections.length) return el("section", { key: "sections" }, nothingTree("No scored window includes this rank yet."));
-  const largest = Math.max(...sections.flatMap((each) => [each.step_s ?? 0, each.peers_step_s ?? 0]));
+  const largest = Math.max(...sections.flatMap((each) => [ownOf(each) ?? 0, peersOwnOf(each) ?? 0]));
   return el(
     "section",
     { key: "sections" },
@@ -156,7 +156,7 @@ function sectionsTree(rank, actions) {
       { class: "section-rows" },
       sections.map((section) => sectionTree(section, largest, rank.history, actions)),
     ),
-    el("p", { class: "nothing" }, "Upper bar: this rank, time per step. Lower bar: median of its role. Line: slowdown over the last windows."),
+    el("p", { class: "nothing" }, "Upper bar: own time of this rank per step. Lower bar: median of its role. Line: slowdown over the last windows."),
   );
 }
 
@@ -184,15 +184,24 @@ function sectionTree(section, largest, history, actions) {
       el(
         "div",
         { class: "section-bars" },
-        barTree(section.step_s, largest, isSlow ? "own" : "neutral"),
-        el("span", { class: "number" }, formatSeconds(section.step_s)),
-        isLone ? null : barTree(section.peers_step_s, largest, "others"),
-        isLone ? null : el("span", { class: "number" }, formatSeconds(section.peers_step_s)),
+        barTree(ownOf(section), largest, isSlow ? "own" : "neutral"),
+        el("span", { class: "number" }, formatSeconds(ownOf(section))),
+        isLone ? null : barTree(peersOwnOf(section), largest, "others"),
+        isLone ? null : el("span", { class: "number" }, formatSeconds(peersOwnOf(section))),
       ),
       isLone ? null : sparklineTree(pastOf(history, section.name), `Slowdown of ${section.name}`),
     ),
     el("p", { class: "card-foot" }, scoreTexts(section, isLone).map((text) => el("span", {}, text))),
   );
+}
+
+/** Own time per step; older collectors report the duration alone. */
+function ownOf({ own_s: own, step_s: duration }) {
+  return own ?? duration;
+}
+
+function peersOwnOf({ peers_own_s: own, peers_step_s: duration }) {
+  return own ?? duration;
 }
 
 function pastOf(history, name) {
@@ -208,6 +217,9 @@ function scoreTexts(section, isLone) {
     ["GPU to its own best", section.gpu_individual],
   ].filter(([, score]) => isKnown(score));
   const texts = scores.map(([title, score]) => `${title} ${score.toFixed(2)}`);
+  if (isKnown(section.step_s) && isKnown(section.own_s) && section.step_s > section.own_s) {
+    texts.push(`duration ${formatSeconds(section.step_s)} a step`);
+  }
   if (isKnown(section.median_s)) texts.push(`median run ${formatSeconds(section.median_s)}`);
   return texts;
 }
