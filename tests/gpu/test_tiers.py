@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import sys
 import threading
@@ -90,14 +91,21 @@ def test_where_nothing_can_be_had_the_first_reason_counts(rig: Rig) -> None:
 
 
 def test_cuda_is_waited_for(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    """Once a second, without a warning; nothing is loaded before."""
+    """After one second, then two, three, and every four, without a warning; nothing is loaded
+    before."""
     rig.gpu.refusal = Refusal("no_torch")
     rig.begin("cupti")
     rig.gpu.refusal = Refusal("cuda_unused")
     assert rig.tick() == ("off", "cuda_unused")
     assert rig.cupti.calls == []
+    looks_s = [rig.timing.tick(rig.now_s)]
+    for _ in range(4):
+        rig.now_s = looks_s[-1]
+        looks_s.append(rig.timing.tick(rig.now_s))
+    assert [b - a for a, b in itertools.pairwise(looks_s)] == [3.0, 4.0, 4.0, 4.0]
     rig.gpu.refusal = None
-    assert rig.tick() == ("cupti", "")
+    assert rig.tick(4.0) == ("cupti", "")
+    assert rig.timing.tick(rig.now_s) == rig.now_s + 1.0
     assert not [r for r in caplog.records if r.levelno > logging.INFO]
 
 

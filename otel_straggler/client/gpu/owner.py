@@ -33,6 +33,8 @@ AUTO_SAMPLES_KERNELS = False
 AUTO_TIER: GpuTier = "cupti" if AUTO_SAMPLES_KERNELS else "events"
 THREAD_NAME = "otel-straggler-tier"
 _TICK_S = 1.0
+_LONGEST_LOOK_S = 4.0
+"""Between two looks whether CUDA is in use, once it has not been for a while."""
 _IDLE_TICK_S = 60.0
 """While there is nothing to time, and nothing that could change that but a call."""
 _YIELD_NS = 500_000_000
@@ -72,6 +74,7 @@ class GpuTiming:
         self._overhead = Overhead(settings.gpu_overhead, self._wake)
         self._status = TierStatus(self._asked())
         self._next_try_s: float | None = None
+        self._looks = 0
         self._has_ended = False
 
     def start(self) -> None:
@@ -162,8 +165,10 @@ class GpuTiming:
         with self._lock:
             if not self._has_ended:
                 self._evaluate(now_s)
-            is_idle = self._ladder.timer is None and self._next_try_s is None
-        return now_s + (_IDLE_TICK_S if is_idle else _TICK_S)
+            next_s, is_timing = self._next_try_s, self._ladder.timer is not None
+        if is_timing:
+            return now_s + _TICK_S
+        return now_s + _IDLE_TICK_S if next_s is None else max(next_s, now_s + _TICK_S)
 
     def _evaluate(self, now_s: float) -> None:
         ladder = self._ladder
@@ -239,8 +244,7 @@ class GpuTiming:
             self._switch(self._ladder.leave)
         else:
             refusal = self._switch(lambda: self._ladder.climb(self._wanted))
-        retry_s = None if refusal is None else refusal.retry_s
-        self._next_try_s = None if retry_s is None else now_s + retry_s
+        self._next_try_s = self._next_try(refusal, now_s)
         timer = self._ladder.timer
         if timer is not before:
             self._overhead.end()
@@ -257,6 +261,16 @@ class GpuTiming:
             is_no_news = self._is_auto and refusal is not None and refusal.code in WITHOUT_GPU
             self._status.update(self._ladder.tier, refusal, about, is_silent=is_no_news)
         self._apply_rate()
+
+    def _next_try(self, refusal: Refusal | None, now_s: float) -> float | None:
+        """When another try is worth it; None: not unless asked for. The longer a process has not
+        used CUDA, the less often."""
+        retry_s = None if refusal is None else refusal.retry_s
+        if refusal is None or retry_s is None or refusal.code not in WITHOUT_GPU:
+            self._looks = 0
+            return None if retry_s is None else now_s + retry_s
+        self._looks += 1
+        return now_s + min(self._looks * retry_s, _LONGEST_LOOK_S)
 
     def _why_not_yet(self) -> Refusal | None:
         if self._wanted == "off":
