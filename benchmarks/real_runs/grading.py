@@ -14,6 +14,8 @@ from otel_straggler.model.verdict import CALLED_SLOW
 
 Json = dict[str, Any]
 WARM_UP_STEPS: Final = 40
+JUDGING: Final = frozenset({"good", "watch", "bad"})
+"""Tones of an answer that is no waiting for data, and not about what is over."""
 _NUMBERS: Final = re.compile(r"[\d.,:%]+")
 
 
@@ -23,10 +25,12 @@ class Watch:
 
     Attributes:
         headlines: each that differs from the one before in more than its numbers.
+        judged: those of them that judge the run while it trains.
         newest: the last body of ``/v1/run`` while the run trained, and at its end.
     """
 
     headlines: list[str] = field(default_factory=list)
+    judged: list[str] = field(default_factory=list)
     newest: Json = field(default_factory=dict)
     ended: Json = field(default_factory=dict)
 
@@ -37,9 +41,14 @@ class Watch:
             self.newest = body
         else:
             self.ended = body
-        text = _NUMBERS.sub("#", answer["headline"])
-        if not self.headlines or text != _NUMBERS.sub("#", self.headlines[-1]):
-            self.headlines.append(answer["headline"])
+        _add(self.headlines, answer["headline"])
+        if answer["tone"] in JUDGING:
+            _add(self.judged, answer["headline"])
+
+
+def _add(headlines: list[str], headline: str) -> None:
+    if not headlines or _NUMBERS.sub("#", headline) != _NUMBERS.sub("#", headlines[-1]):
+        headlines.append(headline)
 
 
 def grade(
@@ -56,7 +65,7 @@ def grade(
     result: Json = {
         "run": plan.run_id,
         "headlines": watch.headlines,
-        "changes": max(len(watch.headlines) - 2, 0),
+        "changes": max(len(watch.judged) - 1, 0),
         "pages": [dict(page) for page in pages],
         "called_slow": [v["sentence"] for v in slow],
     }

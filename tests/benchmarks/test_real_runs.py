@@ -25,11 +25,11 @@ def ends(steps: int, onset: int, before_s: float, after_s: float) -> list[float]
 BEGUN_S = [ends(300, 100, 0.06, 0.08)] * 4
 
 
-def body(state: str, headline: str, **verdict: object) -> Json:
+def body(state: str, headline: str, tone: str = "good", **verdict: object) -> Json:
     about = {"state": "confirmed", "scope": "rank", "rank": 2, "section": "backward",
              "since_step": 103, "since_s": 1_006.5, "sentence": "rank 2 is slow"}  # fmt: skip
     return {
-        "answer": {"headline": headline},
+        "answer": {"headline": headline, "tone": tone},
         "run": {"state": state, "waste": 0.26},
         "verdicts": [about | verdict] if verdict or state != "starting" else [],
     }
@@ -57,14 +57,16 @@ def test_a_plan_survives_its_file() -> None:
 
 def test_a_headline_counts_if_more_than_its_numbers_changed() -> None:
     watch = watched(
+        body("starting", "Waiting for the first window", "unknown"),
         body("training", "All 4 ranks are alike"),
         body("training", "Rank 2 is slow: 1.31x"),
         body("training", "Rank 2 is slow: 1.33x"),
-        body("finished", "The run has finished"),
+        body("finished", "The run has finished", "ended"),
     )
+    assert watch.judged == ["All 4 ranks are alike", "Rank 2 is slow: 1.31x"]
     assert watch.headlines == [
-        "All 4 ranks are alike",
-        "Rank 2 is slow: 1.31x",
+        "Waiting for the first window",
+        *watch.judged,
         "The run has finished",
     ]
 
@@ -99,7 +101,7 @@ def test_every_page_about_a_healthy_run_is_false() -> None:
         "runs": 1,
         "false_pages": 1,
         "called_slow": 1,
-        "most_changes": 1,
+        "most_changes": 2,
     }
 
 
