@@ -19,8 +19,8 @@ HERE = Path(__file__).parent
 OUT = HERE.parent / "out" / "benchmarks"
 RECORDED = HERE.parent / "docs" / "measurements"
 NOT_HERE = {
-    "__main__", "checkpoints", "compare_commits", "harness", "inside_backward", "no_loss", "soak",
-    "trainers",
+    "__main__", "checkpoints", "compare_commits", "harness", "inside_backward", "no_loss",
+    "real_runs", "soak", "trainers",
 }  # fmt: skip
 LONGEST_S = 1_800
 ARGUMENTS = {"detection": ["--quick", "--json", "-"]}  # the full set: make bench-detection
