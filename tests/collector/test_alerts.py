@@ -74,9 +74,9 @@ def test_a_hung_run_is_one_message_and_is_shown(begin: Callable[..., Any], kit: 
         page, _, run = hung["annotations"]["page_url"].partition("/#")
         assert run == "run=run"
         assert hung["annotations"]["runbook_url"] == f"{page}/runbook?alert=StragglerRunHung"
-        chapter = live.get("/runbook?alert=StragglerRunHung").text
-        assert chapter.startswith("## StragglerRunHung\n")
-        assert live.get("/runbook?alert=Nothing").status_code == 404
+        chapter = live.get("/runbook?alert=StragglerRunHung").body
+        assert chapter.startswith(b"## StragglerRunHung\n")
+        assert live.get("/runbook?alert=Nothing").status == 404
         assert {"StragglerRunHung", "StragglerRankLost"} <= alerts(live).keys()
         kit.eventually(lambda: live.value(semconv.COLLECTOR_NOTIFICATIONS, outcome="sent") == 1.0)
         part = live.get("/v1/report?run=run&rank=1").json()["runs"]["run"]["alerts"]

@@ -172,8 +172,8 @@ def test_nobody_is_called_for_less_than_the_settings_say() -> None:
 
 
 def test_a_slowdown_that_moves_around_the_limit_pages_all_the_time() -> None:
-    """Once it has begun to, until it is half as bad: an alert that waits for a minute is not
-    delayed again and again."""
+    """Once it has begun to, until it is half as bad: an alert that waits for a minute is not put
+    off again and again."""
     work_s = usual(500, 8)[..., :2]
     factor = np.where(np.arange(500) // 50 % 2 == 0, 1.2, 1.085)
     work_s[60:, 3, 1] *= factor[60:]
