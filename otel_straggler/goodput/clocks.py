@@ -39,16 +39,16 @@ def on_one_clock(batch: ObservationBatch) -> tuple[ObservationBatch, list[str]]:
     for codes in _worlds(batch):
         in_world = np.isin(batch.source, codes) & (batch.kernel == NO_KERNEL)
         rows = np.flatnonzero(in_world)
-        found = _Ends.of(batch, rows, codes)
-        if found is None:
+        ends = _Ends.of(batch, rows, codes)
+        if ends is None:
             notes += _unknown(batch, rows, codes)
             continue
         rank_of = [batch.sources[code].rank for code in codes.tolist()]
-        clocks_s, jumps_s = found.clocks_s()
+        clocks_s, jumps_s = ends.clocks_s()
         if not clocks_s.any() and not jumps_s.any():
             continue
-        notes += _texts(rank_of, clocks_s, jumps_s, found.steps)
-        shift_ns[rows] = np.rint(found.of_rows(batch, rows, clocks_s + jumps_s) * 1e9)
+        notes += _texts(rank_of, clocks_s, jumps_s, ends.steps)
+        shift_ns[rows] = np.rint(ends.of_rows(batch, rows, clocks_s + jumps_s) * 1e9)
     if not shift_ns.any():
         return batch, notes
     return replace(batch, start_ns=batch.start_ns - shift_ns), notes

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_straggler.detect.scores.step_tables import build_step_table
+from otel_straggler.detect.scores.step_tables import StepEnds, build_step_table
+from otel_straggler.detect.verdicts.blocks import pieces
 from otel_straggler.model.observation import (
     NO_STEP,
     BatchBuilder,
@@ -22,6 +23,8 @@ from otel_straggler.model.observation import (
 )
 from otel_straggler.model.rank import Source
 from otel_straggler.model.step_table import StepTable
+
+from .step_tables import step_table
 
 NAN = float("nan")
 S = 1_000_000_000
@@ -239,3 +242,21 @@ def test_rows_without_a_step_stand_in_intervals_of_time() -> None:
     assert table.steps.tolist() == [0, 1, 3]
     assert table.runs.ravel().tolist() == [2, 1, 1]
     assert build_step_table(batch_of(rows)) is None
+
+
+def test_a_step_lasts_from_the_end_of_the_one_before() -> None:
+    """With what no section covers; without a step before, and over a clock that was set back, it is
+    what lies between its own first start and last end."""
+    ends = StepEnds()
+    work = np.ones((6, 2, 1))
+    whole = step_table(work, {"forward": "compute"}, wall_s=1.0)
+    starts_ns = 10**12 + 3 * S * np.arange(6)[:, None] + np.array([[0, S]])
+    starts_ns[4:, 1] -= 600 * S
+    whole = replace(whole, start_ns=starts_ns, end_ns=starts_ns + S)
+    lost = replace(whole, steps=np.array([0, 1, 2, 3, 4, 6]))
+    first, rest = pieces(lost, 3)
+    seconds = [ends.timed(table).step_s for table in (first, rest)]
+    np.testing.assert_allclose(
+        np.concatenate([each for each in seconds if each is not None]),
+        [[1.0, 1.0], [3.0, 3.0], [3.0, 3.0], [3.0, 3.0], [3.0, 1.0], [1.0, 1.0]],
+    )

@@ -134,7 +134,7 @@ def split_steps(
 MAX_BEGUN = 2
 """Steps that may be begun at once: ranks that wait for each other are at most one apart."""
 _ENOUGH_STEPS = 3
-_MOST = 0.5
+_PRESENT_PART = 0.5
 
 
 class UsualSections:
@@ -165,7 +165,7 @@ class UsualSections:
         for newest in range(min(MAX_BEGUN, len(table))):
             step = n_ranks[len(table) - 1 - newest]
             if all(
-                name in column and step[column[name]] >= _MOST * usual
+                name in column and step[column[name]] >= _PRESENT_PART * usual
                 for name, usual in self._n_ranks.items()
             ):
                 return newest

@@ -49,10 +49,10 @@ def loss_of(verdict: Verdict, world: WorldSummary) -> float:
 def together(verdicts: Iterable[Verdict], losses: Iterable[float]) -> float:
     """What several subjects cost at once, 0 to 1: the costliest, or the sum of those that add
     up."""
-    most, added = 0.0, 0.0
+    costliest, added = 0.0, 0.0
     for verdict, loss in zip(verdicts, losses, strict=True):
-        most, added = max(most, loss), added + loss * verdict.adds_up
-    return min(1.0, max(most, added))
+        costliest, added = max(costliest, loss), added + loss * verdict.adds_up
+    return min(1.0, max(costliest, added))
 
 
 def is_in_balance(verdict: Verdict, n_stages: int) -> bool:
