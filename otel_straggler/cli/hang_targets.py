@@ -1,5 +1,5 @@
-"""Which process a rank of this host is: by its file of stacks, else by what it has told a
-collector."""
+"""Which process a rank of this host is: by its file of stacks, else by what it has reported to
+a collector."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def find_targets(
     folder: Path | None,
     collector: str | None,
 ) -> list[Target]:
-    """By files of stacks, else by what ranks have told a collector."""
+    """By files of stacks, else by what ranks have reported to a collector."""
     known = [] if folder is None or collector is not None else targets_in(folder)
     result = [
         target
@@ -81,19 +81,21 @@ def find_targets(
     expected = f"one of: {some}" if some else "files of living ranks of this host"
     remedy = f"Name a folder with --dir or {EVIDENCE_DIR}, a --collector, or a process with --pid."
     try:
-        told, without = _told(collector or DEFAULT_COLLECTOR, run_id, ranks)
+        here, why_none = _reported_here(collector or DEFAULT_COLLECTOR, run_id, ranks)
     except UnavailableError as error:
         if collector is not None:
             raise
         raise ConfigError.of("hang stacks", value, expected, f"{remedy} {error}") from error
-    if told:
-        return told
-    if without:
-        expected = f"{expected} ({without})"
+    if here:
+        return here
+    if why_none:
+        expected = f"{expected} ({why_none})"
     raise ConfigError.of("hang stacks", value, expected, remedy)
 
 
-def _told(collector: str, run_id: str | None, ranks: tuple[int, ...]) -> tuple[list[Target], str]:
+def _reported_here(
+    collector: str, run_id: str | None, ranks: tuple[int, ...]
+) -> tuple[list[Target], str]:
     """Ranks that run here, by a collector; and why there is none.
 
     Raises:
@@ -107,12 +109,12 @@ def _told(collector: str, run_id: str | None, ranks: tuple[int, ...]) -> tuple[l
     result, hosts = [], dict[str, None]()
     for group in first["run"]["groups"]:
         is_first = group == first["run"]["group"]
-        told = (first if is_first else views.run_view(chosen, group))["ranks"]
-        states = [told["states"][code] for code in told["state"]]
-        nodes = [told["nodes"][code] for code in told["node"]]
-        pids = told.get("pid", [None] * len(nodes))
+        ranks_of = (first if is_first else views.run_view(chosen, group))["ranks"]
+        states = [ranks_of["states"][code] for code in ranks_of["state"]]
+        nodes = [ranks_of["nodes"][code] for code in ranks_of["node"]]
+        pids = ranks_of.get("pid", [None] * len(nodes))
         hosts |= dict.fromkeys(filter(None, nodes))
-        for rank, node, pid, state in zip(told["rank"], nodes, pids, states, strict=True):
+        for rank, node, pid, state in zip(ranks_of["rank"], nodes, pids, states, strict=True):
             is_wanted = (not ranks or rank in ranks) and state not in _OVER
             if is_wanted and pid and node == here:
                 head = StacksHead(run=chosen, group=group, rank=str(rank), pid=str(pid))

@@ -15,7 +15,9 @@ from typing import Any, BinaryIO, Final, TypeVar
 import click
 
 from otel_straggler.client.endpoints import resolve_endpoints
+from otel_straggler.client.start_line import is_page_address, other_protocol, with_port
 from otel_straggler.collector.alerting.posting import answer_of, tried_once
+from otel_straggler.config import Endpoint
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
@@ -46,6 +48,7 @@ from otel_straggler.simulate.writers import (
 _CA = "The CA of its certificate is set by export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem"
 _OWN = "export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY, PEM files."
 _DEFAULT = Plan()
+_OTLP_HTTP: Final = 4318
 _STEPS_AFTER_FAULT: Final = 200
 _DEFAULT_STEPS: Final = 400
 _DEFAULT_RANKS: Final = 64
@@ -371,6 +374,12 @@ def _send_at_once(chosen: _Chosen, poster: _Poster, hold_s: float) -> int:
 
 def _why(answer: Response, url: str) -> str:
     """Why the request failed; TLS errors with the variables that apply here."""
+    if is_page_address(answer):
+        remedy = f"Send to its OTLP port: {with_port(url, _OTLP_HTTP)}"
+        value = "the address of a collector's page and metrics, which takes no data"
+        return describe(where=url, value=value, expected="a collector's OTLP port", remedy=remedy)
+    if why := other_protocol(Endpoint(url=url), answer):
+        return f"{url} {why.partition(', or set')[0]}."
     if advice := tls_advice(url, answer.error, ca=_CA, own=_OWN):
         return describe(where=url, value=answer.error, expected="a collector", remedy=advice)
     return f"{tried_once(answer_of(answer, url).why)} A collector is expected there."

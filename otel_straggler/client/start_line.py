@@ -24,6 +24,7 @@ _NOT_FOUND: Final = 404
 _UNAUTHORIZED: Final = frozenset({401, 403})
 _OTLP_PORTS: Final = {"http/protobuf": 4318, "grpc": 4317}
 _SPOKEN: Final = {"http/protobuf": "HTTP", "grpc": "gRPC"}
+_HTTP_2: Final = "not HTTP/1.1"
 _UNRESOLVED: Final = (
     "name or service not known",
     "name resolution",
@@ -61,13 +62,13 @@ def announce(settings: ClientSettings, gpu: GpuTimingState) -> None:
 def _warn_of_unknown_variables() -> None:
     """One line for each, once in a process: a misspelled one has no effect, and says so nowhere."""
     for name, nearest in unknown_variables(os.environ).items():
-        if name not in _TOLD:
-            _TOLD.add(name)
+        if name not in _WARNED:
+            _WARNED.add(name)
             remedy = f"Did you mean {nearest}?" if nearest else "Correct the spelling, or unset it."
             _LOG.warning("otel-straggler: %s is set, and nothing reads it. %s", name, remedy)
 
 
-_TOLD: Final[set[str]] = set()
+_WARNED: Final[set[str]] = set()
 
 
 def start_line(settings: ClientSettings, response: Response | None, gpu: GpuTimingState) -> str:
@@ -114,14 +115,9 @@ def _trouble(settings: ClientSettings, response: Response) -> str:
             f"{address} answers {response.status}: it wants a token that may send, or another one. "
             "Set OTEL_STRAGGLER_HEADERS=authorization=Bearer%20TOKEN"
         )
-    other = next(name for name in _OTLP_PORTS if name != endpoint.protocol)
     is_scorer = semconv.SCORER_HEADER in response.headers
-    if not is_scorer and urlsplit(endpoint.url).port == _OTLP_PORTS[other]:
-        return (
-            f"{address} does not speak {_SPOKEN[endpoint.protocol]}: port {_OTLP_PORTS[other]} is "
-            f"that of OTLP over {_SPOKEN[other]}. Name port {_OTLP_PORTS[endpoint.protocol]}, or "
-            f"set OTEL_STRAGGLER_PROTOCOL={other}"
-        )
+    if not is_scorer and (why := other_protocol(endpoint, response)):
+        return f"{address} {why}"
     if response.status == NO_ANSWER:
         return f"{_silence(endpoint, response.error, address)}; data is kept and sent later"
     if settings.is_trusted and not response.is_success and not is_scorer:
@@ -147,6 +143,22 @@ def _silence(endpoint: Endpoint, error: str, address: str) -> str:
     return (
         f"no answer from {address} ({error}). Is 'otel-straggler collector' there, and no firewall "
         "between? Else set OTEL_STRAGGLER_ENDPOINT"
+    )
+
+
+def other_protocol(endpoint: Endpoint, response: Response) -> str:
+    """That the other form of OTLP is spoken there, and what to do; empty if nothing says so."""
+    own, port = endpoint.protocol, urlsplit(endpoint.url).port
+    other = next(name for name in _OTLP_PORTS if name != own)
+    if port == _OTLP_PORTS[other]:
+        why = f"port {port} is that of OTLP over {_SPOKEN[other]}"
+    elif own != "grpc" and _HTTP_2 in response.error:
+        why = "it answers as OTLP over gRPC does"
+    else:
+        return ""
+    return (
+        f"does not speak {_SPOKEN[own]}: {why}. Name the port of {_SPOKEN[own]} (usually "
+        f"{_OTLP_PORTS[own]}), or set OTEL_STRAGGLER_PROTOCOL={other}"
     )
 
 

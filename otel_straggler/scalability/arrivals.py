@@ -183,13 +183,20 @@ def _needed(steps: int) -> int:
     return needed
 
 
+def noise_of_sum(behind: Floats) -> Floats:
+    """(R, ...) what the sum over G steps varies by, to judge by how (G, R, ...) does from step to
+    step; NaN where nothing is known."""
+    middle = np.nanmedian(behind, axis=0)
+    spread: Floats = np.nanmedian(np.abs(behind - middle), axis=0)
+    noise: Floats = _MAD_TO_SIGMA * spread * np.sqrt((~np.isnan(behind)).sum(axis=0))
+    return noise
+
+
 def _noise(behind: Floats, late_by: Floats) -> float:
     """What chance adds to the sum of a rank: from one step to the next, and where there are many
     ranks, between the earlier half of them."""
     behind = behind[:, ~np.isnan(behind).all(axis=0)]
-    own = np.nanmedian(np.abs(behind - np.nanmedian(behind, axis=0)), axis=0)
-    of_sum = _MAD_TO_SIGMA * float(np.median(own)) * float(np.sqrt(len(behind)))
-    estimates = [MIN_STEP_SIGMAS * of_sum]
+    estimates = [MIN_STEP_SIGMAS * float(np.median(noise_of_sum(behind)))]
     if (ranks := len(late_by)) >= _MIN_RANKS:
         ordered = np.sort(late_by)
         middle = (ranks - 1) // 2

@@ -17,9 +17,11 @@ from otel_straggler.model.observation import NO_KERNEL, ObservationBatch
 from otel_straggler.scalability.arrivals import (
     MIN_COLLECTIVES,
     MIN_SHARE,
+    MIN_STEP_SIGMAS,
     Arrivals,
     are_usually_behind,
     find_arrivals,
+    noise_of_sum,
 )
 from otel_straggler.scalability.gpu_traces import RankTrace
 
@@ -99,7 +101,8 @@ def kernel_scores(rows: ObservationBatch) -> tuple[KernelScore, ...]:
 
 def steady_sections(rows: ObservationBatch) -> frozenset[tuple[int, str]]:
     """Ranks and sections that take longer than the median of the other ranks in nearly every step,
-    and by a part of the step that is worth a word: of few steps, a score alone may be chance.
+    by more than chance explains and a part of the step that is worth a word: of few steps, a score
+    alone may be chance.
     Cost: O(rows)."""
     numbers, step = np.unique(rows.step, return_inverse=True)
     time_s = np.zeros((len(numbers), len(rows.sources), len(rows.sections)))
@@ -115,6 +118,7 @@ def steady_sections(rows: ObservationBatch) -> frozenset[tuple[int, str]]:
             warnings.simplefilter("ignore", RuntimeWarning)  # nobody else ran it in this step
             behind = time_s[:, rank] - np.nanmedian(others, axis=1)
             is_worth = np.nanmedian(behind, axis=0) >= MIN_SHARE * step_s
+            is_worth &= np.nansum(behind, axis=0) > MIN_STEP_SIGMAS * noise_of_sum(behind)
         for section in np.flatnonzero(are_usually_behind(behind) & is_worth).tolist():
             steady.add((source.rank, rows.sections[section].name))
     return frozenset(steady)

@@ -94,6 +94,24 @@ def test_a_run_that_was_sent_whole_has_ended(
     eventually(lambda: shown().get(run_id) == state)
 
 
+@pytest.mark.parametrize(
+    ("port", "told"),
+    [
+        ("metrics", "the address of a collector's page and metrics, which takes no data"),
+        ("otlp_grpc", "does not speak HTTP: it answers as OTLP over gRPC does"),
+    ],
+)
+def test_the_wrong_port_of_a_collector_is_said_to_be_one(
+    call, collector: dict[str, str], port: str, told: str
+) -> None:
+    """With the one that is meant."""
+    url = f"http://{collector[port]}"
+    code, _, err = call("simulate", "--ranks", "2", "--steps", "2", "--send", url)
+    assert code == 2
+    assert told in err
+    assert "4318" in err
+
+
 def test_nobody_at_the_address_is_one_line(call) -> None:
     """With the address and what to look at."""
     code, _, err = call("simulate", "--ranks", "2", "--send", "http://127.0.0.1:9")

@@ -326,8 +326,11 @@ def test_the_port_of_grpc_is_named_where_http_was_spoken_to_it(
     port = int(collector["otlp_grpc"].rpartition(":")[2])
     monkeypatch.setattr(start_line_module, "_OTLP_PORTS", {"http/protobuf": 4318, "grpc": port})
     line = line_of(f"http://{collector['otlp_grpc']}/v1/traces")
-    assert f"does not speak HTTP: port {port} is that of OTLP over gRPC. Name port 4318" in line
+    assert f"does not speak HTTP: port {port} is that of OTLP over gRPC. Name the port of" in line
     assert "OTEL_STRAGGLER_PROTOCOL=grpc" in line
+    monkeypatch.undo()  # at any other port the answer tells
+    line = line_of(f"http://{collector['otlp_grpc']}/v1/traces")
+    assert "does not speak HTTP: it answers as OTLP over gRPC does. Name the port of HTTP" in line
     refused = Response(0, error="failed to connect")
     settings = replace(SETTINGS, traces=Endpoint(url="http://node-7:4318", protocol="grpc"))
     line = start_line(settings, refused, NOT_CONFIGURED)

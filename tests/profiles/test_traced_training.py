@@ -1,4 +1,4 @@
-"""A real training over gloo, profiled by `ots.profile("prof")`, and what `trace` makes of it."""
+"""A real training over gloo, profiled by `ots.profile("prof")`, read by `otel-straggler trace`."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def stacks_commands(view: WorldView, ranks: Sequence[int], group: Sequence[str])
 def pid_of(view: WorldView, rank: int) -> int | None:
     """The process of a rank, where it has reported it and is not over."""
     heartbeats, row = view.heartbeats, row_of(view.heartbeats, rank)
-    if heartbeats is None or row is None or not len(heartbeats.pids) or heartbeats.outcomes[row]:
+    if heartbeats is None or row is None or heartbeats.pids is None or heartbeats.outcomes[row]:
         return None
     return heartbeats.pids[row] or None
 

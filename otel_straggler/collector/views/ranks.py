@@ -121,7 +121,7 @@ class ShownRanks:
 
     def _pids(self) -> list[int | None]:
         heartbeats = self._view.heartbeats
-        if heartbeats is None or not len(heartbeats.pids):
+        if heartbeats is None or heartbeats.pids is None:
             return [None] * len(self)
         rows = self._heartbeats.tolist()
         return [heartbeats.pids[row] or None if row >= 0 else None for row in rows]

@@ -116,8 +116,8 @@ class RankHeartbeats:
             empty where it has not, or where nobody knows; no elements in an older history.
         observed_steps: (R,) steps begun since the session was first seen; step_s: (R,) their mean
             time, NaN without any. None in what a history has kept.
-        pids: (R,) of their processes, each in its own PID namespace; 0 where not reported, and
-            empty in what an older history has kept.
+        pids: (R,) of their processes, each in its own PID namespace; 0 where not reported. None
+            in what an older history has kept.
     """
 
     ranks: Ints
@@ -139,7 +139,7 @@ class RankHeartbeats:
     step_s: Floats | None = None
     failure_kinds: Sequence[str] = ()
     failure_texts: Sequence[str] = ()
-    pids: Sequence[int] = ()
+    pids: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
