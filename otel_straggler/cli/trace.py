@@ -46,6 +46,7 @@ from otel_straggler.scalability.trace_report import (
     TraceReport,
     rank_row,
     report_json,
+    steady_sections,
     trace_report,
 )
 
@@ -150,7 +151,26 @@ def _scores(traces: _Traces, path: str) -> Json | None:
     windows, scorer = score_recording(recording, score_settings(), verdicts)
     report_what_is_left_out(recording, scorer, verdicts, path)
     runs: Json = scores_json(run_reports(windows, recording, scorer))["runs"]
-    return next(iter(runs.values()), None)
+    run: Json | None = next(iter(runs.values()), None)
+    return run and _steady(run, steady_sections(rows))
+
+
+def _steady(run: Json, steady: frozenset[tuple[int, str]]) -> Json:
+    """The run, whose windows name sections only where a rank is slow in them in nearly every step.
+    Kernels of a GPU vary little, and stay."""
+
+    def is_steady(each: Json) -> bool:
+        return each["section"] is None or (each["rank"], each["section"]) in steady
+
+    windows = []
+    for window in run["windows"]:
+        excess = window["largest_excess"]
+        stragglers = [each for each in window["stragglers"] if is_steady(each)]
+        kept = excess if excess and is_steady(excess) else None
+        by_chance = len(window["stragglers"]) - len(stragglers)
+        changed = {"stragglers": stragglers, "largest_excess": kept, "by_chance": by_chance}
+        windows.append({**window, **changed})
+    return {**run, "windows": windows}
 
 
 def kernel_sentences(kernels: tuple[KernelScore, ...]) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 All ranks leave a collective together, so the median difference of their ends is that of their
 clocks. A rank is late if its arrivals, summed over the trace, come later than those of the earlier
-ranks by more than :data:`MIN_SHARE` of the time and :data:`MIN_SIGMAS` times what chance explains,
-in at least :data:`MIN_COLLECTIVES`.
+ranks by more than :data:`MIN_SHARE` of the time and than chance explains, and if it is behind the
+others in nearly every step: of at least :data:`MIN_COLLECTIVES`.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,15 +21,16 @@ from otel_straggler.model.traced_collective import Collective
 
 MIN_SHARE = 0.02
 """Of the time of the trace."""
-MIN_SIGMAS = 6.0
+MIN_SIGMAS, MIN_STEP_SIGMAS = 6.0, 4.0
 MIN_COLLECTIVES = 10
 """Fewer say too little of chance, and nobody is late."""
 _MAX_ROUNDS = 20
 _POINT_TO_POINT = re.compile(r"send|recv", re.IGNORECASE)
 _MAD_TO_SIGMA = 1.4826
 _NORMAL = NormalDist()
-_MIN_RANKS = 4
-"""From where on noise is known from the spread of ranks."""
+_MIN_RANKS = 8
+"""From where on noise is known from the spread of ranks, too."""
+_MIN_GROUPS, _CHANCE = 7, 0.01
 _EXACT_US = 1.0
 """Clocks in a trace are not finer."""
 
@@ -61,13 +63,14 @@ class Arrivals:
 
 
 def find_arrivals(
-    collectives: Mapping[int, Sequence[Collective]], span_s: float = 0.0
+    collectives: Mapping[int, Sequence[Collective]], span_s: float = 0.0, steps: int = 0
 ) -> Arrivals | None:
     """Compare arrivals; None if no two ranks have a collective in common.
 
     Args:
         collectives: of each rank, by their begins.
         span_s: time of the trace; 0: from the first arrival to the last end.
+        steps: whole ones in it; 0: not known.
 
     Cost: O(ranks * collectives).
     """
@@ -84,9 +87,10 @@ def find_arrivals(
     present = is_there.any(axis=0)
     late_by -= np.quantile(late_by[present], 0.25, method="lower")
     span_s = span_s or float(np.nanmax(end) - np.nanmin(begin))
-    noise_s = _noise(after, late_by[present])
-    threshold_s = max(MIN_SHARE * span_s, MIN_SIGMAS * noise_s)
+    behind = _behind(begin[:, present], steps)
+    threshold_s = max(MIN_SHARE * span_s, _noise(behind, late_by[present]))
     is_late: Bools = present & (late_by > threshold_s) & (len(names) >= MIN_COLLECTIVES)
+    is_late[present] &= are_usually_behind(behind)
     order = np.argsort(-late_by, kind="stable")
     return Arrivals(
         ranks=ranks,
@@ -138,15 +142,64 @@ def _clocks(end: Floats) -> Floats:
     return clock
 
 
-def _noise(after: Floats, late_by: Floats) -> float:
-    """What chance adds to the sum of a rank: from one collective to the next, and between the
-    earlier half of the ranks; 0 if neither can be known."""
-    after = after[:, ~np.isnan(after).all(axis=0)]
-    own = np.abs(after - np.nanmedian(after, axis=0))
-    estimates = [_MAD_TO_SIGMA * float(np.nanmedian(own)) * float(np.sqrt(len(after)))]
+def _behind(begin: Floats, steps: int) -> Floats:
+    """(G, R) how much later each rank is than the median of the others, by step; of few steps, or
+    of unknown ones, by as many parts of the trace. In a step a rank may be late at the first
+    collective only: there the others wait for it. NaN: it met nobody."""
+    begin = begin[np.argsort(np.nanmin(begin, axis=1), kind="stable")]
+    groups = min(max(steps, _MIN_GROUPS), len(begin))
+    group = np.arange(len(begin)) * groups // len(begin)
+    behind = np.full((groups, begin.shape[1]), np.nan)
+    for rank in range(begin.shape[1]):
+        others = np.delete(begin, rank, axis=1)
+        is_met = ~np.isnan(begin[:, rank]) & ~np.isnan(others).all(axis=1)
+        later = begin[is_met, rank] - np.nanmedian(others[is_met], axis=1)
+        for each in np.unique(group[is_met]):
+            behind[each, rank] = later[group[is_met] == each].sum()
+    return behind
+
+
+def are_usually_behind(behind: Floats) -> Bools:
+    """(R,) whether a rank is behind in more of G steps than one of equal ranks is in 1 % of all
+    cases: of seven in each, of twenty in sixteen; of fewer than seven that cannot be said.
+
+    Args:
+        behind: (G, R, ...) by how much; NaN: not known.
+    """
+    known = (~np.isnan(behind)).sum(axis=0)
+    needed = np.array([_needed(steps) for steps in range(len(behind) + 1)])
+    usually: Bools = (behind > 0.0).sum(axis=0) >= needed[known]
+    return usually
+
+
+def _needed(steps: int) -> int:
+    """
+    >>> [_needed(steps) for steps in (6, 7, 10, 20)]
+    [7, 7, 10, 16]
+    """
+    chance, needed = 0.0, steps + 1
+    while needed and (chance := chance + math.comb(steps, needed - 1) / 2.0**steps) <= _CHANCE:
+        needed -= 1
+    return needed
+
+
+def noise_of_sum(behind: Floats) -> Floats:
+    """(R, ...) what the sum over G steps varies by, to judge by how (G, R, ...) does from step to
+    step; NaN where nothing is known."""
+    middle = np.nanmedian(behind, axis=0)
+    spread: Floats = np.nanmedian(np.abs(behind - middle), axis=0)
+    return _MAD_TO_SIGMA * spread * np.sqrt((~np.isnan(behind)).sum(axis=0))
+
+
+def _noise(behind: Floats, late_by: Floats) -> float:
+    """What chance adds to the sum of a rank: from one step to the next, and where there are many
+    ranks, between the earlier half of them."""
+    behind = behind[:, ~np.isnan(behind).all(axis=0)]
+    estimates = [MIN_STEP_SIGMAS * float(np.median(noise_of_sum(behind)))]
     if (ranks := len(late_by)) >= _MIN_RANKS:
         ordered = np.sort(late_by)
         middle = (ranks - 1) // 2
         usual = [_NORMAL.inv_cdf((at + 0.625) / (ranks + 0.25)) for at in (0, middle)]
-        estimates.append(float(ordered[middle] - ordered[0]) / (usual[1] - usual[0]))
+        spread = float(ordered[middle] - ordered[0]) / (usual[1] - usual[0])
+        estimates.append(MIN_SIGMAS * spread)
     return max(estimates)

@@ -4,6 +4,7 @@ kernels take longer."""
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -12,8 +13,16 @@ import numpy as np
 
 from otel_straggler.detect.scores.formulas import relative_scores
 from otel_straggler.detect.scores.kernels import RowKernels
-from otel_straggler.model.observation import ObservationBatch
-from otel_straggler.scalability.arrivals import MIN_COLLECTIVES, Arrivals, find_arrivals
+from otel_straggler.model.observation import NO_KERNEL, ObservationBatch
+from otel_straggler.scalability.arrivals import (
+    MIN_COLLECTIVES,
+    MIN_SHARE,
+    MIN_STEP_SIGMAS,
+    Arrivals,
+    are_usually_behind,
+    find_arrivals,
+    noise_of_sum,
+)
 from otel_straggler.scalability.gpu_traces import RankTrace
 
 VERSION = 1
@@ -90,15 +99,40 @@ def kernel_scores(rows: ObservationBatch) -> tuple[KernelScore, ...]:
     return tuple(result)
 
 
+def steady_sections(rows: ObservationBatch) -> frozenset[tuple[int, str]]:
+    """Ranks and sections that take longer than the median of the other ranks in nearly every step,
+    by more than chance explains and a part of the step that is worth a word: of few steps, a score
+    alone may be chance.
+    Cost: O(rows)."""
+    numbers, step = np.unique(rows.step, return_inverse=True)
+    time_s = np.zeros((len(numbers), len(rows.sources), len(rows.sections)))
+    of_section = rows.kernel == NO_KERNEL
+    index = step[of_section], rows.source[of_section], rows.section[of_section]
+    np.add.at(time_s, index, rows.duration_s[of_section])
+    step_s = float(np.median(time_s.sum(axis=2)))
+    time_s[time_s == 0.0] = np.nan
+    steady = set()
+    for rank, source in enumerate(rows.sources):
+        others = np.delete(time_s, rank, axis=1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # nobody else ran it in this step
+            behind = time_s[:, rank] - np.nanmedian(others, axis=1)
+            is_worth = np.nanmedian(behind, axis=0) >= MIN_SHARE * step_s
+            is_worth &= np.nansum(behind, axis=0) > MIN_STEP_SIGMAS * noise_of_sum(behind)
+        for section in np.flatnonzero(are_usually_behind(behind) & is_worth).tolist():
+            steady.add((source.rank, rows.sections[section].name))
+    return frozenset(steady)
+
+
 def trace_report(traces: Sequence[RankTrace], rows: ObservationBatch | None = None) -> TraceReport:
     """Compare traces of different ranks, with their rows where these are known; traces without a
     rank are compared with nobody."""
     ranks = tuple(sorted(traces, key=lambda each: (each.rank is None, each.rank or 0, each.name)))
     spans_s = [each.shares.span_s for each in ranks if each.shares is not None]
     collectives = {each.rank: each.collectives for each in ranks if each.rank is not None}
-    arrivals = find_arrivals(collectives, max(spans_s, default=0.0))
-    n_collectives = 0 if arrivals is None else len(arrivals.names)
     steps = min((each.steps for each in ranks if each.steps), default=0)
+    arrivals = find_arrivals(collectives, max(spans_s, default=0.0), steps)
+    n_collectives = 0 if arrivals is None else len(arrivals.names)
     if arrivals is None or n_collectives < MIN_COLLECTIVES or 0 < steps < MIN_STEPS:
         arrivals = arrivals and replace(arrivals, late=())
         return TraceReport(ranks, arrivals, (_too_few(ranks, n_collectives, steps),), (), False)

@@ -84,10 +84,46 @@ def test_fewer_than_ten_collectives_name_nobody(collectives: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_rank_that_is_late_once_is_named(seed: int) -> None:
-    """Slow data before the first collective."""
-    result = arrivals({4: 2.0}, seed=seed, collectives=10, only_first=True)
-    assert result.late == (4,)
+def test_a_rank_that_is_late_once_is_not_named(seed: int) -> None:
+    """It may be chance, and often is: the number alone tells of it."""
+    result = arrivals({4: 2.0}, seed=seed, collectives=12, only_first=True)
+    assert result.late == ()
+    assert np.nanargmax(result.late_by_s) == 4
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_rank_is_named_that_is_late_at_the_first_collective_of_every_step(seed: int) -> None:
+    """The others wait for it there, and all come to the next ones together."""
+    rng = np.random.default_rng(seed)
+    ranks: dict[int, list[Collective]] = {rank: [] for rank in range(4)}
+    for number in range(40):
+        first = number % 5 == 0
+        for rank in range(4):
+            at = 10_000.0 * number + rng.uniform(0.0, 100.0) + 3_000.0 * (rank == 2 and first)
+            ranks[rank].append(
+                Collective(at, 10_000.0 * number + 5_000.0, "allreduce", "0", number, 4, "0/7")
+            )
+    result = find_arrivals(ranks, 0.4, steps=8)
+    assert result is not None
+    assert result.late == (2,)
+
+
+def test_a_rank_that_is_late_in_half_of_the_steps_is_not_named() -> None:
+    """As measured of two equal ranks over gloo: 178, 54 and 142 ms late in three of seven steps."""
+    late_ms = [(0.0, 56.1), (0.0, 100.1), (178.0, 0.0), (54.4, 0.0), (141.5, 0.0), (0.0, 59.6),
+               (0.0, 78.6)]  # fmt: skip
+    ranks: dict[int, list[Collective]] = {0: [], 1: []}
+    for number, of_step in enumerate(late_ms):
+        for part in (0.0, 60.0):
+            for rank, late in enumerate(of_step):
+                begin = 1e3 * (400.0 * number + part + late * (part == 0.0))
+                end = 1e3 * (400.0 * number + part + 200.0)
+                ranks[rank].append(
+                    Collective(begin, end, "gloo:all_reduce", "0", len(ranks[rank]), 2, "0/7")
+                )
+    result = find_arrivals(ranks, 2.8, steps=7)
+    assert result is not None
+    assert result.late == ()
 
 
 @pytest.mark.parametrize("collectives", [4, 10, 64])
