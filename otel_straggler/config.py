@@ -7,8 +7,11 @@ its slice: the exporter gets two endpoints, never the environment.
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
-from typing import Literal
+from typing import Final, Literal
 
 from otel_straggler.setting import (
     FLAG,
@@ -431,3 +434,32 @@ def all_variables() -> tuple[Variable, ...]:
     """Every variable that the client reads, as often as it stands in a row."""
     rows = (*OF_ARGUMENTS, *WITHOUT_ARGUMENT, *OF_DETECTOR, *OF_PROCESS)
     return tuple(s for row in rows for s in row.sources if isinstance(s, Variable))
+
+
+_PREFIX: Final = "OTEL_STRAGGLER_"
+_OF_KUBERNETES: Final = re.compile(
+    r"(?:.*_)?(?:SERVICE_(?:HOST|PORT(?:_\w+)?)|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)?)"
+)
+"""What Kubernetes sets in every pod for a Service named ``otel-straggler`` or ``...-collector``."""
+
+
+def unknown_variables(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables of our prefix that nothing reads, each with the one that it is close to; empty
+    where none is.
+
+    >>> unknown_variables({"OTEL_STRAGGLER_ENDPIONT": "http://a", "OTEL_STRAGGLER_QQQ": ""})
+    {'OTEL_STRAGGLER_ENDPIONT': 'OTEL_STRAGGLER_ENDPOINT', 'OTEL_STRAGGLER_QQQ': ''}
+    """
+    known = sorted({each.name for each in all_variables() if each.name.startswith(_PREFIX)})
+    unknown = sorted(
+        name
+        for name in env
+        if name.startswith(_PREFIX)
+        and name not in known
+        and not _OF_KUBERNETES.fullmatch(name.removeprefix(_PREFIX))
+    )
+    endings = [name.removeprefix(_PREFIX) for name in known]
+    close = {
+        name: difflib.get_close_matches(name.removeprefix(_PREFIX), endings, 1) for name in unknown
+    }
+    return {name: f"{_PREFIX}{nearest[0]}" if nearest else "" for name, nearest in close.items()}

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from otel_straggler import semconv
 from otel_straggler.agent.ranks import WatchedRank
 from otel_straggler.client.endpoints import resolve_endpoints
+from otel_straggler.client.identity import named_run_id
 from otel_straggler.client.settings import node_name
 from otel_straggler.config import Endpoint
 from otel_straggler.model.fleet_reports import FleetReport, ReportKind, new_report_id
@@ -36,7 +37,7 @@ class HangReports:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         named = environment.get("OTEL_STRAGGLER_RUN_ID", "").strip()
-        self.run_id = named or environment.get("TORCHELASTIC_RUN_ID", "").strip() or _UNNAMED
+        self.run_id = named or named_run_id(environment)[0] or _UNNAMED
         self._node = node_name(environment)
         self._group = environment.get("OTEL_STRAGGLER_GROUP", "").strip()
         self._sender = report_sender(environment)

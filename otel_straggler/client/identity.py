@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
@@ -18,6 +19,8 @@ from otel_straggler.client.run_names import new_run_name, words_of
 
 _LOG = logging.getLogger("otel_straggler")
 _STORE_KEY = "otel_straggler/run_id"
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+"""As ``uuid.uuid4()`` makes it."""
 
 
 class DetectedIdentity(NamedTuple):
@@ -84,7 +87,7 @@ def initialised_process_group() -> Any:
 
 def named_run_id(env: Mapping[str, str]) -> tuple[str, str]:
     """The name that scheduler or launcher gave the run, and its variable; both empty if none did. A
-    requeued Slurm job keeps its id."""
+    requeued Slurm job keeps its id; ``torchrun --standalone`` gives a UUID, which becomes words."""
     if slurm := env.get("SLURM_JOB_ID", ""):
         restarts = env.get("SLURM_RESTART_COUNT", "0")
         is_first = restarts in {"", "0"}
@@ -93,7 +96,22 @@ def named_run_id(env: Mapping[str, str]) -> tuple[str, str]:
         if env.get(name):
             return prefix + env[name], name
     run_id = env.get("TORCHELASTIC_RUN_ID", "")
-    return ("", "") if run_id in {"", "none"} else (run_id, "TORCHELASTIC_RUN_ID")
+    if run_id in {"", "none"}:
+        return "", ""
+    return _in_words(run_id), "TORCHELASTIC_RUN_ID"
+
+
+def _in_words(run_id: str) -> str:
+    """A name that people can say instead of a UUID, alike on all ranks and in all attempts; its
+    digits are the first six of the UUID. Any other name stays.
+
+    >>> _in_words("3f9a1c52-4b1e-4f6e-9a53-0d7c1f2b8e44"), _in_words("job-7")
+    ('run-brief-crane-3f9a1c', 'job-7')
+    """
+    if _UUID.fullmatch(run_id) is None:
+        return run_id
+    digits = bytes.fromhex(run_id[:6])
+    return "run-" + words_of(blake2b(run_id.encode(), digest_size=2).digest() + digits)
 
 
 def _store_run_id(*, is_setting: bool) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import numbers
 import os
+from collections import Counter
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from otel_straggler.client.compiled import COMPILATION, make_transparent, transparent
 from otel_straggler.client.guard import GUARD
@@ -50,7 +51,7 @@ def step(n: int) -> Step:
         return cast("Step", transparent())
     context = RECORDER.context
     if context is None:
-        _UNRECORDED.count()
+        UNRECORDED.count("step")
         if STEP_LISTENERS.are_there and (number := _valid_number(n)) is not None:
             STEP_LISTENERS.begin_step(number)
         return _NO_STEP
@@ -117,11 +118,14 @@ class Unrecorded:
     """Counts steps that nobody records, and warns once: a forgotten ``configure()`` is silent."""
 
     def __init__(self) -> None:
-        self._steps = 0
+        self._steps: Counter[str] = Counter()
+        self._has_warned = False
 
-    def count(self) -> None:
-        self._steps += 1
-        if self._steps == _FORGOTTEN_AFTER:
+    def count(self, by: Literal["step", "watch"]) -> None:
+        """A step has begun. A loop may call ``step()`` and be watched: each counts by itself."""
+        self._steps[by] += 1
+        if self._steps[by] == _FORGOTTEN_AFTER and not self._has_warned:
+            self._has_warned = True
             self._warn()
 
     def _warn(self) -> None:
@@ -139,7 +143,7 @@ class Unrecorded:
 
 
 _FORGOTTEN_AFTER = 20
-_UNRECORDED = Unrecorded()
+UNRECORDED = Unrecorded()
 
 
 def _valid_number(n: object) -> int | None:

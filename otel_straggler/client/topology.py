@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -80,6 +81,7 @@ def resource_attributes(
         semconv.SERVICE_INSTANCE_ID: instance,
         semconv.HOST_NAME: settings.node,
         semconv.SESSION_ID: session_id,
+        semconv.PROCESS_PID: os.getpid(),
         semconv.RECORDER: FORM,
         semconv.RUN_ID: settings.run_id,
         semconv.RUN_ATTEMPT: settings.attempt,

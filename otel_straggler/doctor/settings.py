@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
@@ -17,7 +16,8 @@ from urllib.parse import urlsplit
 from otel_straggler import semconv
 from otel_straggler.client.endpoints import Endpoints, resolve_endpoints
 from otel_straggler.client.settings import resolve_settings
-from otel_straggler.config import Endpoint, all_variables
+from otel_straggler.client.start_line import is_page_address, with_port
+from otel_straggler.config import Endpoint, unknown_variables
 from otel_straggler.doctor.findings import Finding, info, ok, problem, warning
 from otel_straggler.doctor.identity import Identity
 from otel_straggler.doctor.network import CA_REMEDY, OWN_REMEDY, ClockBounds, clock_bounds
@@ -26,10 +26,6 @@ from otel_straggler.otlp.clients.client import NO_ANSWER, Response, Signal, clie
 from otel_straggler.otlp.clients.tls import tls_advice
 
 _PREFIX: Final = "OTEL_STRAGGLER_"
-VARIABLES: Final = frozenset(
-    variable.name for variable in all_variables() if variable.name.startswith(_PREFIX)
-)
-"""Every variable of ours that is read."""
 _SIGNALS: Final = ("TRACES", "METRICS")
 _LOOPBACK: Final = ("localhost", "127.", "::1")
 
@@ -105,8 +101,8 @@ def check_switches(env: Mapping[str, str]) -> Iterator[Finding]:
     if env.get("OTEL_CONFIG_FILE"):
         sentence = "OTEL_CONFIG_FILE is set; otel-straggler reads variables only."
         yield info("settings.config_file", sentence, env["OTEL_CONFIG_FILE"])
-    for name in sorted(n for n in env if n.startswith(_PREFIX) and n not in VARIABLES):
-        yield _unknown(name)
+    for name, nearest in unknown_variables(env).items():
+        yield _unknown(name, nearest)
 
 
 def check_diagnostics(env: Mapping[str, str]) -> Iterator[Finding]:
@@ -130,12 +126,10 @@ def _may_write(folder: Path) -> bool:
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
-def _unknown(name: str) -> Finding:
-    known = [variable.removeprefix(_PREFIX) for variable in sorted(VARIABLES)]
-    nearest = difflib.get_close_matches(name.removeprefix(_PREFIX), known, 1)
+def _unknown(name: str, nearest: str) -> Finding:
     remedy = f"unset {name}"
     if nearest:
-        remedy = f'export {_PREFIX}{nearest[0]}="${name}"; {remedy}'
+        remedy = f'export {nearest}="${name}"; {remedy}'
     return warning("settings.unknown", f"Nothing reads {name}.", remedy, name)
 
 
@@ -250,6 +244,13 @@ def check_answer(
     sentence = f"{endpoint.url} answered {response.status} to an empty request{text}."
     if response.status == NO_ANSWER:
         return _silence(endpoint, signal, value, text, timeout_s)
+    if is_page_address(response):
+        parts = urlsplit(endpoint.url)
+        base = f"{parts.scheme}://{parts.netloc}"
+        sentence = f"{base} is the address of a collector's page and metrics, and takes no data."
+        port = 4317 if endpoint.protocol == "grpc" else 4318
+        remedy = f"export OTEL_STRAGGLER_ENDPOINT={with_port(base, port)}"
+        return problem(finding_id, sentence, remedy, value)
     if response.status in {401, 403}:
         sent = ", ".join(name for name, _ in endpoint.headers) or "none"
         sentence = f"{sentence[:-1]}: not allowed. Headers sent: {sent}."

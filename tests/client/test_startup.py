@@ -8,20 +8,30 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.client import start_line as start_line_module
 from otel_straggler.client.gpu.reasons import NOT_CONFIGURED
 from otel_straggler.client.identity import find_run_id
 from otel_straggler.client.run_names import new_run_name
 from otel_straggler.client.start_line import start_line
+from otel_straggler.collector.service import Collector
+from otel_straggler.collector.settings import (
+    CollectorSettings,
+    MetricsSettings,
+    ReceiverSettings,
+)
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.otlp.clients.client import Response
 from otel_straggler.testing import CapturedRequests
 
 BOUND_S = 60
+FREE = "127.0.0.1:0"
 HEAD = """
 import os, sys, time, types
 url = sys.argv[1]
@@ -223,14 +233,102 @@ SCORER = {semconv.SCORER_HEADER: "1"}
             Response(405, {**SCORER, semconv.PAGE_HEADER: "https://watch.example/x/"}),
             "watch it at https://watch.example/x/#run=r",
         ),
-        (Response(0, error="refused"), "nobody listens at http://node-7:4318. Start"),
-        (Response(401), "http://node-7:4318 answers 401; 'otel-straggler doctor' says"),
+        (Response(0, error="Connection refused"), "nobody listens at http://node-7:4318. Start"),
+        (Response(0, error="timed out"), "no answer from http://node-7:4318 (timed out). Is"),
+        (Response(500), "http://node-7:4318 answers 500; 'otel-straggler doctor' says"),
+        (Response(401, SCORER), "answers 401: it wants a token that may send, or another one"),
         (Response(200), "answers, but not as an otel-straggler collector"),
         (None, "spans go to the application's TracerProvider"),
     ],
 )
 def test_the_line_says_who_listens(response: Response | None, text: str) -> None:
     assert text in start_line(SETTINGS, response, NOT_CONFIGURED)
+
+
+def line_of(url: str, protocol: Any = "http/protobuf") -> str:
+    """What rank 0 says of an endpoint, by asking it."""
+    endpoint = Endpoint(url=url, protocol=protocol)
+    settings = replace(SETTINGS, traces=endpoint, metrics=endpoint)
+    return start_line(settings, start_line_module._ask(settings), NOT_CONFIGURED)
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[dict[str, str]]:
+    """Addresses of a real one."""
+    running = Collector(
+        CollectorSettings(
+            receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
+            metrics=MetricsSettings(listen=FREE),
+        )
+    )
+    try:
+        yield running.start()
+    finally:
+        running.stop()
+
+
+def test_the_address_of_the_page_is_said_to_be_none_for_data(collector: dict[str, str]) -> None:
+    """It answers like a collector, and takes nothing."""
+    page = f"http://{collector['metrics']}"
+    line = line_of(f"{page}/v1/traces")
+    assert f"{page} is the address of a collector's page and metrics, and takes no data" in line
+    assert "OTEL_STRAGGLER_ENDPOINT=http://127.0.0.1:4318" in line
+    assert "watch it at" not in line
+    assert "watch it at" in line_of(f"http://{collector['otlp_http']}/v1/traces")
+
+
+def test_the_port_of_grpc_is_named_where_http_was_spoken_to_it(
+    collector: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its number, as nothing else tells; also the other way round."""
+    port = int(collector["otlp_grpc"].rpartition(":")[2])
+    monkeypatch.setattr(start_line_module, "_OTLP_PORTS", {"http/protobuf": 4318, "grpc": port})
+    line = line_of(f"http://{collector['otlp_grpc']}/v1/traces")
+    assert f"does not speak HTTP: port {port} is that of OTLP over gRPC. Name the port of" in line
+    assert "OTEL_STRAGGLER_PROTOCOL=grpc" in line
+    monkeypatch.undo()  # at any other port the answer tells
+    line = line_of(f"http://{collector['otlp_grpc']}/v1/traces")
+    assert "does not speak HTTP: it answers as OTLP over gRPC does. Name the port of HTTP" in line
+    refused = Response(0, error="failed to connect")
+    settings = replace(SETTINGS, traces=Endpoint(url="http://node-7:4318", protocol="grpc"))
+    line = start_line(settings, refused, NOT_CONFIGURED)
+    assert "does not speak gRPC: port 4318 is that of OTLP over HTTP" in line
+
+
+def test_a_name_that_has_no_address_is_said_to_have_none() -> None:
+    """Reserved by RFC 6761 for never having one; "nobody listens" would send people to a host."""
+    line = line_of("http://collector.invalid:4318/v1/traces")
+    assert "the name collector.invalid has no address here" in line
+    assert "'getent hosts collector.invalid'" in line
+    assert "nobody listens" not in line
+
+
+def test_a_misspelled_variable_is_one_warning_with_the_right_name(sink: CapturedRequests) -> None:
+    """On rank 0; what Kubernetes sets for a Service of the same name is no misspelling."""
+    sink.behaviour.is_scorer = True
+    body = """
+    configure(run_id="r")
+    until_s = time.monotonic() + 20
+    while "-start" in str([t.name for t in __import__("threading").enumerate()]):
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    ots.shutdown()
+    """
+    env = {
+        "OTEL_STRAGGLER_ENDPIONT": "http://a",
+        "OTEL_STRAGGLER_QQQ": "1",
+        "OTEL_STRAGGLER_SERVICE_HOST": "10.0.0.1",
+        "OTEL_STRAGGLER_COLLECTOR_PORT_4318_TCP_ADDR": "10.0.0.1",
+    }
+    lines = run(body, sink.url, RANK="0", WORLD_SIZE="4", **env).stderr.splitlines()
+    assert [line for line in lines if "nothing reads it" in line] == [
+        f"otel-straggler: OTEL_STRAGGLER_{name} is set, and nothing reads it. {remedy}"
+        for name, remedy in (
+            ("ENDPIONT", "Did you mean OTEL_STRAGGLER_ENDPOINT?"),
+            ("QQQ", "Correct the spelling, or unset it."),
+        )
+    ]
+    assert run(body, sink.url, RANK="1", WORLD_SIZE="4", **env).stderr == ""
 
 
 # --- a forgotten configure() ---------------------------------------------------------------------
@@ -274,6 +372,16 @@ def test_a_run_without_a_name_gets_one_that_people_can_say(
     assert len({new_run_name() for _ in range(1_000)}) == 1_000
     monkeypatch.setattr(sys, "argv", ["-c"])
     assert new_run_name().startswith(("c-", "run-"))
+
+
+def test_a_uuid_that_torchrun_has_made_becomes_a_name_that_people_can_say() -> None:
+    """``--standalone``: alike on all ranks and in all attempts, with its first digits; a name that
+    somebody has given stays."""
+    env = {"TORCHELASTIC_RUN_ID": "3f9a1c52-4b1e-4f6e-9a53-0d7c1f2b8e44", "RANK": "0"}
+    name = find_run_id(env)
+    assert re.fullmatch(r"run-[a-z]+-[a-z]+-3f9a1c", name), name
+    assert find_run_id({**env, "RANK": "3", "TORCHELASTIC_RESTART_COUNT": "2"}) == name
+    assert find_run_id({"TORCHELASTIC_RUN_ID": "pretrain-7"}) == "pretrain-7"
 
 
 def test_ranks_of_one_launcher_make_the_same_name_of_its_address() -> None:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 import otel_straggler as ots
+from otel_straggler.client import steps
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.recording import RECORDER
+from otel_straggler.client.steps import Unrecorded
 from otel_straggler.client.watch import loop as watch_loop
 from otel_straggler.client.watch.handle import WATCHING
 from otel_straggler.errors import UsageError
@@ -61,6 +63,30 @@ def test_nothing_happens_without_configure(model: Any) -> None:
     with ots.watch(model, optimizer, batches):
         train_on(batches, model, optimizer)
     assert recorded() == []
+
+
+@pytest.mark.parametrize("how", ["all", "no optimizer", "four backwards a step", "step() as well"])
+def test_a_forgotten_configure_is_one_warning_within_twenty_steps(
+    model: Any, how: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``watch()`` alone is as silent as ``step()`` was; the steps of a loop that does both count
+    once."""
+    monkeypatch.setattr(watch_loop, "UNRECORDED", Unrecorded())
+    monkeypatch.setattr(steps, "UNRECORDED", watch_loop.UNRECORDED)
+    monkeypatch.setattr("otel_straggler.client.process.was_configured", lambda: False)
+    RECORDER.disable()
+    optimizer, batches = sgd(model), loader(200)
+    seen: list[int] = []
+    with ots.watch(model, None if how == "no optimizer" else optimizer, batches):
+        for n, (x,) in enumerate(batches):
+            if how == "step() as well":
+                ots.step(n)
+            model(x).sum().backward()
+            if how != "four backwards a step" or n % 4 == 3:
+                optimizer.step()
+            seen.append(sum("configure() was not called" in text for text in caplog.messages))
+    forwards = 80 if how == "four backwards a step" else 20
+    assert seen == [0] * (forwards - 1) + [1] * (200 - forwards + 1)
 
 
 def test_without_a_loader_a_step_is_from_one_forward_to_the_next(model: Any) -> None:

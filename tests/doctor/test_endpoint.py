@@ -67,6 +67,16 @@ def test_a_name_is_shown_with_its_addresses(examined: Examine, collector: dict[s
     assert "127.0.0.1" in result["endpoint.dns"].value
 
 
+def test_the_address_of_the_page_is_no_endpoint(
+    examined: Examine, collector: dict[str, str]
+) -> None:
+    """It answers like a collector, and takes nothing."""
+    finding = examined(endpoint=collector["metrics"])["endpoint.traces"]
+    assert finding.status == "problem"
+    assert "is the address of a collector's page and metrics" in finding.sentence
+    assert finding.remedy == "export OTEL_STRAGGLER_ENDPOINT=http://127.0.0.1:4318"
+
+
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 def test_a_black_hole_is_a_problem(examined: Examine, black_hole: str, protocol: str) -> None:
     """It takes the connection and says nothing; the doctor waits no longer than told."""

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import otel_straggler
+from otel_straggler.config import all_variables
 from otel_straggler.doctor.findings import Finding
-from otel_straggler.doctor.settings import VARIABLES
 from otel_straggler.otlp.clients import grpc as transport
 
 Examine = Callable[..., dict[str, Finding]]
@@ -70,7 +70,9 @@ def test_every_variable_that_is_read_is_known() -> None:
     files = [package / "native.py"]
     for file in files + [f for folder in folders for f in (package / folder).rglob("*.py")]:
         text = file.read_text(encoding="utf-8")
-        assert set(re.findall(r"\bOTEL_STRAGGLER_[A-Z_]+[A-Z]\b", text)) <= VARIABLES, file
+        assert set(re.findall(r"\bOTEL_STRAGGLER_[A-Z_]+[A-Z]\b", text)) <= {
+            each.name for each in all_variables()
+        }, file
 
 
 def test_a_setting_that_configure_refuses_is_a_problem(examined: Examine) -> None:

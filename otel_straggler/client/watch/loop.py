@@ -24,7 +24,7 @@ from otel_straggler.client.compiled import COMPILATION, never_compiled_inside
 from otel_straggler.client.guard import GUARD
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.sections import Section
-from otel_straggler.client.steps import STEP_LISTENERS, Phase
+from otel_straggler.client.steps import STEP_LISTENERS, UNRECORDED, Phase
 from otel_straggler.errors import UnavailableError
 
 FAILURE: Final = "watch"
@@ -49,6 +49,8 @@ def _survived(event: _Event) -> _Event:
         if COMPILATION.is_on() or get_ident() != self.thread:
             return None
         if RECORDER.context is None and not self.is_inside:
+            if event.__name__ in _ONCE_A_STEP:
+                self.count_unrecorded(event.__name__)
             return None
         try:
             return event(self, *args)
@@ -57,6 +59,9 @@ def _survived(event: _Event) -> _Event:
             return None
 
     return cast("_Event", call)
+
+
+_ONCE_A_STEP: Final = frozenset({"begin_backward", "end_optimizer"})
 
 
 def record_failure(error: Exception) -> None:
@@ -110,6 +115,12 @@ class Loop:
     def is_inside(self) -> bool:
         """Whether a section or phase of ours is open."""
         return bool(self._open) or self._evaluation is not None
+
+    def count_unrecorded(self, event: str) -> None:
+        """A step of an optimizer without a session; a backward, where no optimizer is watched."""
+        has_optimizer = self.watches_all or bool(self.optimizers)
+        if has_optimizer == (event == "end_optimizer"):
+            UNRECORDED.count("watch")
 
     def expect_optimizer(self, optimizer: Any) -> None:
         """A step is over once it has stepped, too."""
