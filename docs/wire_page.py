@@ -198,7 +198,8 @@ def example_resource() -> dict[str, Any]:
         pod="trainer-3",
         is_ending=True,
     )
-    return dict(resource_attributes(_EXAMPLE, "9f2c4e1ab07d3356", topology))
+    result = dict(resource_attributes(_EXAMPLE, "9f2c4e1ab07d3356", topology))
+    return {**result, str(semconv.PROCESS_PID): 20_731}
 
 
 _NOWHERE = Endpoint(url="http://127.0.0.1:4318", is_enabled=False)

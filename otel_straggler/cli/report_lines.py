@@ -280,7 +280,7 @@ def _states(ranks: Json) -> Iterator[Text]:
     for rank, state in zip(ranks["rank"], ranks["state"], strict=True):
         by_state.setdefault(_named(ranks["states"], state), []).append(rank)
     for state, result in by_state.items():
-        if state not in ("ok", "training", "unknown", "finished"):
+        if state not in ("ok", "training", "unknown", "finished", "ended"):
             yield Text(f"{printable(state)}: {ranks_text(result)}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 from urllib.parse import urlencode
 
 from otel_straggler._version import __version__
@@ -13,6 +13,7 @@ from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, RefusedError, Server,
 from otel_straggler.cli.text import names_text, printable
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.history.run_views import FromHistory
+from otel_straggler.collector.views.answer_type import ON_ITS_HOST
 from otel_straggler.collector.views.page_json import ResponseMeta, page_json, runs_json
 from otel_straggler.collector.views.rank_json import rank_json
 from otel_straggler.collector.views.run_json import one_of, run_entry
@@ -45,10 +46,6 @@ def choose_run(run_views: RunViews, run_id: str | None) -> Json:
         f"one of: {names}" if runs else f"a run; {run_views.where} has none yet",
         "Leave it out for the first." if runs else "Wait for ranks to send something.",
     )
-
-
-_ON_THE_HOST: Final = "otel-straggler hang stacks"
-"""A suggested command that asks no collector."""
 
 
 # --- a collector ---------------------------------------------------------------------------------
@@ -106,7 +103,7 @@ class LiveRunViews:
         if self.where != DEFAULT_COLLECTOR:
             address = shlex.join(["--collector", self.where])
             reported["commands"] = [
-                command if command.startswith(_ON_THE_HOST) else f"{command} {address}"
+                command if command.startswith(ON_ITS_HOST) else f"{command} {address}"
                 for command in reported["commands"]
             ]
 

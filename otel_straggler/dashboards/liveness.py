@@ -11,7 +11,7 @@ from otel_straggler.dashboards import panels as p
 from otel_straggler.dashboards import queries as q
 from otel_straggler.dashboards.page import page, run_variables
 
-_ENDED = q.newest(semconv.RANK_STATE, q.RANK, more='state="finished"')
+_ENDED = q.newest(semconv.RANK_STATE, q.RANK, more='state=~"finished|failed|ended"')
 _NO_JOB = q.is_chosen("cluster", "run_id")
 _TO_RANK = p.link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")
 _ROW_TO_RANK = p.link("Rank ${__data.fields.rank}", "rank", "rank", is_table=True, of_run=True)

@@ -42,6 +42,8 @@ STATES: Final = (
     ("ok", "green"),
     ("starting", "light-blue"),
     ("finished", "blue"),
+    ("ended", "blue"),
+    ("failed", "red"),
     ("late", "orange"),
     ("missing", "purple"),
     ("stuck", "dark-red"),

@@ -99,7 +99,7 @@ def _verdicts() -> p.Panel:
 
 def _now() -> list[p.Panel]:
     beat = q.newest(semconv.LAST_HEARTBEAT, q.RANK, q.OF_RANK)
-    ended = q.newest(semconv.RANK_STATE, q.RANK, q.OF_RANK, 'state="finished"')
+    ended = q.newest(semconv.RANK_STATE, q.RANK, q.OF_RANK, 'state=~"finished|failed|ended"')
     allowed = q.newest(semconv.RANK_TIMEOUT, q.RANK, q.OF_RANK)
     return [
         p.number(

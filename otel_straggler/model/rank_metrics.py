@@ -30,6 +30,7 @@ class Heartbeat:
         page: whether the run may page people.
         team: whose run it is.
         is_ending: SIGTERM was received, and the rank's own handler decides what follows.
+        pid: of its process, in its own PID namespace; 0 if not reported.
     """
 
     source: Source
@@ -48,6 +49,7 @@ class Heartbeat:
     page: bool | None = None
     team: str = ""
     is_ending: bool = False
+    pid: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

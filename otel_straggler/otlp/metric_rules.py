@@ -79,6 +79,7 @@ class RankDescription(NamedTuple):
     page: bool | None
     team: str
     is_ending: bool
+    pid: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +126,12 @@ def describe_rank(description: Values, resource: Values) -> RankDescription:
         page=as_bool(resource.get(semconv.RUN_PAGE)) if page is None else page,
         team=as_text(str(team)) if team else "",
         is_ending=bool(as_bool(description.get(semconv.RANK_ENDING))),
+        pid=_as_pid(resource.get(semconv.PROCESS_PID)),
     )
+
+
+def _as_pid(value: Value) -> int:
+    return value if type(value) is int and 0 < value <= _MAX_PID else 0
 
 
 def as_text(value: str) -> str:
@@ -137,6 +143,8 @@ def count_name(name: Value) -> str:
 
 
 _MAX_NUMBER: Final = 2.0**63
+_MAX_PID: Final = 2**22
+"""The largest that Linux gives."""
 _PASSTHROUGH_NAMES: Final = tuple(name.encode() for name in _PASSTHROUGH)
 
 

@@ -11,6 +11,9 @@ SERVICE_NAME: Final = Attribute("service.name", "job name")
 SERVICE_INSTANCE_ID: Final = Attribute("service.instance.id", "run/attempt/group/rank")
 HOST_NAME: Final = Attribute("host.name", "node")
 SESSION_ID: Final = Attribute("straggler.session.id", "16 hex characters, new in every process")
+PROCESS_PID: Final = Attribute(
+    "process.pid", "of the rank, as it sees itself: in a container, the number in there"
+)
 RECORDER: Final = Attribute("straggler.recorder", "native or python: what records the sections")
 RUN_ID: Final = Attribute("training.run.id", "one training run, over all its attempts")
 RUN_ATTEMPT: Final = Attribute("training.run.attempt", "restart count of the launcher, from 0")

@@ -28,7 +28,6 @@ LAUNCH_NODE_RANKS: Final = Attribute(
     "straggler.launch.ranks", "global ranks that were started on the node, as text: 0, 1"
 )
 EXIT_CODE: Final = Attribute("process.exit.code", "of the process; absent after a signal")
-PROCESS_PID: Final = Attribute("process.pid", "of the rank")
 
 LaunchEventName = Literal[
     "straggler.job.started",

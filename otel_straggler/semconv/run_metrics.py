@@ -119,7 +119,7 @@ RANK_STEP = gauge("straggler.rank.step", "{step}", "newest step the rank reporte
 RANK_STATE = gauge(
     "straggler.rank.state",
     "{state}",
-    "1 for the current state: starting, ok, late, stuck, lost or finished",
+    "1 for the current state: starting, ok, late, stuck, lost, finished, failed or ended",
     "state",
 )
 RANK_TIMEOUT = gauge(

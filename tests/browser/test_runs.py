@@ -31,6 +31,23 @@ def test_without_any_run_the_page_says_what_to_do_and_the_first_one_appears(
     page.is_connected()
 
 
+def test_a_link_that_is_opened_before_the_first_data_waits_for_them(world: Any, look: Any) -> None:
+    """Rank 0 prints it at the start; nobody has to reload, nor is told to start a training."""
+    collector = world.collector()
+    page = look(collector, "#run=later")
+    page.watched.expects_trouble = True  # 404 for what is not there yet
+    page.says("notice", "Waiting for the first data of run later")
+    expect(page.part("first-steps")).not_to_be_visible()
+    world.feed(collector, "other").advance(20)
+    expect(page.part("picker")).to_be_visible()
+    page.says("notice", "Waiting for the first data of run later")
+    world.feed(collector, "later").advance(100)
+    page.says("picker", "later")
+    expect(page.part("answer")).to_be_visible()
+    expect(page.part("notice")).not_to_be_visible()
+    page.is_connected()
+
+
 def test_a_run_that_ends_is_said_to_have_ended(world: Any, look: Any) -> None:
     """While the page is open; its picture stays."""
     collector = world.collector()

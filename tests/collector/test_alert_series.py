@@ -15,7 +15,7 @@ from otel_straggler.alerts.rule import Culprit, RunStatus
 from otel_straggler.collector.metrics.status_series import alert_families
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.views.run_view import RunView
-from otel_straggler.detect.hangs.states import RunState
+from otel_straggler.detect.hangs.states import RANK_STATES, RunState
 
 from .watched_world import WatchedWorld
 
@@ -89,9 +89,9 @@ STATES = [
     (all_are_gone, "lost", 1, "lost", ["0", "1", "2", "3"], {"lost": 4}),
     (one_ended_too_early, "stuck", 1, "left_early", ["3"], {"stuck": 3, "finished": 1}),
     (ends("ok"), "finished", 0, None, [], {"finished": 4}),
-    (ends("cancelled"), "cancelled", 0, None, [], {"finished": 4}),
-    (ends("preempted"), "preempted", 0, None, [], {"finished": 4}),
-    (ends("failed"), "failed", 0, None, [], {"finished": 4}),
+    (ends("cancelled"), "cancelled", 0, None, [], {"ended": 4}),
+    (ends("preempted"), "preempted", 0, None, [], {"ended": 4}),
+    (ends("failed"), "failed", 0, None, [], {"failed": 4}),
 ]
 in_every_state = pytest.mark.parametrize(
     ("happens", "state", "hung", "why", "culprits", "ranks"),
@@ -117,7 +117,7 @@ def test_every_state_has_its_series(
     )
     assert sorted(world.by("rank", semconv.RANK_CULPRIT)) == culprits
     counted = world.by("state", semconv.RUN_RANKS)
-    none = dict.fromkeys(["starting", "ok", "late", "stuck", "lost", "finished", "missing"], 0.0)
+    none = dict.fromkeys([*RANK_STATES, "missing"], 0.0)
     assert counted == {**none, **ranks}
     assert world.samples(semconv.RUN_PAGES) == [(OF_RUN, 1.0)]
     assert world.samples(semconv.RUN_INFO) == [({**OF_RUN, "team": "", "attempt": "0"}, 1.0)]

@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from otel_straggler import semconv
 from otel_straggler.collector.api.decisions import Decisions, UnknownSubjectError
 from otel_straggler.collector.ingest.intake import ByteBudget
+from otel_straggler.collector.views.page_json import ResponseMeta, page_json
 from otel_straggler.collector.worker import Worker
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
@@ -206,6 +207,28 @@ def test_an_end_that_was_told_is_no_hang(world: World, outcome: Any, state: str)
     assert (world.look()["state"], world.look()["why"]) == (state, None)
 
 
+def test_ranks_of_a_run_that_failed_have_not_finished(world: World) -> None:
+    """One raised, two got the launcher's SIGTERM, and one was killed: page, report and series say
+    so; where all have ended well, all have finished."""
+    world.end(1, "failed")
+    world.end(0, "preempted")
+    world.end(2, "preempted")
+    world.now_s += 60.0
+    result = world.look()
+    assert (result["state"], result["ranks"]) == ("failed", {"failed": 1, "ended": 3})
+    ends = {"0": "ended", "1": "failed", "2": "ended", "3": "ended"}
+    assert world.series(semconv.RANK_STATE) == ends
+    run = world.worker.snapshot.runs["run"].world("")
+    page = page_json(run, ResponseMeta(version="1"))["ranks"]
+    assert [page["states"][code] for code in page["state"]] == list(ends.values())
+
+
+def test_ranks_of_a_run_that_ended_well_have_finished(world: World) -> None:
+    for rank in range(RANKS):
+        world.end(rank, "ok")
+    assert world.look()["ranks"] == {"finished": RANKS}
+
+
 def test_ranks_that_die_with_one_that_failed_are_explained_by_it(world: World) -> None:
     """The launcher kills them; nobody is called for a hang."""
     world.end(0, "failed")
@@ -327,7 +350,7 @@ def test_a_rank_that_was_told_to_end_and_falls_silent_was_preempted(world: World
     world.live(10.0)
     world.now_s += 60.0
     assert (world.look()["state"], world.look()["why"]) == ("preempted", None)
-    assert world.series(semconv.RANK_STATE) == dict.fromkeys("0123", "finished")
+    assert world.series(semconv.RANK_STATE) == dict.fromkeys("0123", "ended")
 
 
 def test_a_rank_killed_before_its_launcher_ends_the_others_is_lost(world: World) -> None:

@@ -304,8 +304,25 @@ test("what the collector cannot do is its sentence, tried again, and another cho
   assert.equal(last().connection.told, null);
 });
 
-test("a run that is not there is the collector's sentence, not a lost connection", async () => {
-  const { last } = await started(new FakeWorld(), { ...NONE, run: "gone" });
+test("a run that has sent nothing yet is waited for, and shown as soon as it has", async () => {
+  const world = new FakeWorld([]);
+  const { last } = await started(world, { ...NONE, run: "later" });
+  assert.match(last().problem, /^Waiting for the first data of run later: this page shows it as soon/);
+  assert.equal(last().picture, null);
+  assert.equal(last().connection.state, "live");
+  const picture = CASES.pictures.straggler;
+  world.pictures = [{ ...picture, run: { ...picture.run, run_id: "later" } }];
+  world.version += 1;
+  world.streams.at(-1).say("snapshot", { snapshot: "s2", now_s: world.clock / 1000 });
+  await world.pass(5000);
+  assert.equal(last().problem, null);
+  assert.equal(last().picture.run.run_id, "later");
+});
+
+test("what a known run has not is the collector's sentence, not a lost connection", async () => {
+  const world = new FakeWorld();
+  world.answer = (path) => (path === "v1/runs" ? { runs: [{ run_id: "known" }], now_s: 5 } : null);
+  const { last } = await started(world, { ...NONE, run: "known", group: "gone" });
   assert.equal(last().problem, "no such run");
   assert.equal(last().picture, null);
   assert.equal(last().connection.state, "live");

@@ -202,7 +202,7 @@ def test_an_unknown_run_has_a_way_back(canned: Any, open_page: Any) -> None:
     collector = canned(healthy())
     watched = open_page(collector.url + "#run=gone&rank=3")
     watched.expects_trouble = True  # 404 for what is not there
-    expect(part(watched.page, "notice")).to_contain_text("no such run")
+    expect(part(watched.page, "notice")).to_contain_text("Waiting for the first data of run gone")
     watched.page.get_by_role("button", name="Show the first run").click()
     expect(part(watched.page, "answer")).to_contain_text("All 64 ranks")
 

@@ -31,7 +31,7 @@ from otel_straggler.collector.api.command_answers import (
 from otel_straggler.collector.settings import CommandsSettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.detect.hangs.detector import HangStatus
-from otel_straggler.detect.hangs.states import FINISHED, LOST
+from otel_straggler.detect.hangs.states import LOST, are_over
 from otel_straggler.errors import InputError
 from otel_straggler.model.flight_records import FlightRecord
 from otel_straggler.model.json_body import JsonBody
@@ -402,7 +402,7 @@ def _suspects(hang: HangStatus) -> list[int]:
 def _everybody(hang: HangStatus) -> list[int]:
     """All ranks that can answer: culprits, victims, then the others."""
     assert hang.blame is not None
-    alive = (hang.rank_states != LOST) & (hang.rank_states != FINISHED)
+    alive = (hang.rank_states != LOST) & ~are_over(hang.rank_states)
     order = np.where(hang.blame.culprits, 0, np.where(hang.blame.victims, 1, 2))
     by_order = np.argsort(order, kind="stable")
     ranks: list[int] = hang.ranks[by_order][alive[by_order]].tolist()

@@ -47,6 +47,7 @@ class RankStatus:
         gpu_tier, gpu_reason: what times its GPU, and why not more; empty if unknown.
         page, team: None and empty if not reported.
         is_ending: after SIGTERM.
+        pid: of its process, in its own PID namespace; 0 if not reported.
     """
 
     source: Source
@@ -68,6 +69,7 @@ class RankStatus:
     page: bool | None = None
     team: str = ""
     is_ending: bool = False
+    pid: int = 0
     _has_reported_losses: bool = False
     _newer_delay_s: float = float("inf")
     _delay_since_s: float = 0.0
@@ -118,6 +120,7 @@ class RankStatus:
         self._record_delay(now_s - beat.sent_at_s, now_s)
         self.page, self.team = beat.page, beat.team
         self.is_ending = beat.is_ending
+        self.pid = beat.pid
         self.open_section, self.phase = beat.open_section, beat.phase
         if beat.gpu_tier:
             self.gpu_tier, self.gpu_reason = beat.gpu_tier, beat.gpu_reason

@@ -37,7 +37,7 @@ _ADVICE: Final[dict[HangKind, tuple[str, ...]]] = {
         "Restart the run once the reason is known.",
     ),
     "never_joined": (
-        "Dump its stack on its host (PID is its process; needs py-spy): what is it waiting for?",
+        "Dump its stack on its host (needs py-spy): what is it waiting for?",
         "Restart the run once the reason is known.",
     ),
     "joined_but_stuck": (

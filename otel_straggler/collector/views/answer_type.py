@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from otel_straggler.collector.views.numbers import number
+from otel_straggler.collector.views.ranks import reported, row_of
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.verdicts.losses import HOUR_S
 from otel_straggler.model.verdict import WorldSummary
@@ -18,6 +19,8 @@ AnswerKind = Literal[
 ]
 TONES: Final[tuple[Tone, ...]] = ("bad", "watch", "unknown", "good", "ended")
 """In the order of the list of runs."""
+ON_ITS_HOST: Final = "otel-straggler hang stacks"
+"""A suggested command that asks no collector: it runs on the host of a rank."""
 _FIELDS: Final = (
     "tone", "kind", "headline", "sentence", "scope", "rank", "node", "section", "since_step",
     "since_s", "cause", "cause_text", "cost", "peers", "evidence", "confidence", "is_localised",
@@ -55,11 +58,25 @@ def command(*text: str, view: WorldView) -> str:
 def stacks_commands(view: WorldView, ranks: Sequence[int], group: Sequence[str]) -> list[str]:
     """How to get stacks of ranks (none named: of all). On their hosts nothing has to be enabled
     before; through the collector, commands have to be."""
-    lines = ["otel-straggler hang stacks --pid PID"]
+    known = [(rank, pid) for rank in ranks if (pid := pid_of(view, rank))]
+    lines = [
+        f"{ON_ITS_HOST} --pid {pid}  # on {shlex.quote(node)}"
+        if (node := reported(view, rank, "nodes"))
+        else f"{ON_ITS_HOST} --pid {pid}"
+        for rank, pid in known
+    ] or [f"{ON_ITS_HOST} --pid PID"]
     if view.takes_commands:
         named = [word for rank in ranks for word in ("--rank", str(rank))]
         lines.append(command("hang", "ask", "dump_stacks", *named, *group, view=view))
     return lines
+
+
+def pid_of(view: WorldView, rank: int) -> int | None:
+    """The process of a rank, where it has reported it and is not over."""
+    heartbeats, row = view.heartbeats, row_of(view.heartbeats, rank)
+    if heartbeats is None or row is None or heartbeats.pids is None or heartbeats.outcomes[row]:
+        return None
+    return heartbeats.pids[row] or None
 
 
 def as_sentence(text: str) -> str:

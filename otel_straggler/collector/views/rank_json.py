@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from otel_straggler.collector.views import gpu_times
-from otel_straggler.collector.views.answer_type import command, stacks_commands
+from otel_straggler.collector.views.answer_type import command, pid_of, stacks_commands
 from otel_straggler.collector.views.numbers import from_bytes, number, peers_of, rounded
 from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.ranks import MISSING, UNKNOWN, reported, row_of
@@ -95,6 +95,7 @@ def _heartbeats(view: WorldView, rank: int, later_s: float) -> Json:
         "state": state,
         "step": step if step >= 0 else None,
         **{name: number(age_s, 4) for name, age_s in ages_s.items()},
+        "pid": pid_of(view, rank),
         "open_section": of("open_section") or None,
         "gpu": {
             "tier": of("gpu_tier") or None,

@@ -88,6 +88,7 @@ class ShownRanks:
             "states": list(STATES),
             **ages,
             "step": [int(step) if step >= 0 else None for step in steps],
+            "pid": self._pids(),
             "open_section": [index.get(name) for name in open_sections],
             "nodes": nodes,
             "roles": roles,
@@ -117,6 +118,13 @@ class ShownRanks:
         if heartbeats is None:
             return np.full(len(self), np.nan)
         return _spread(getattr(heartbeats, name), self._heartbeats)
+
+    def _pids(self) -> list[int | None]:
+        heartbeats = self._view.heartbeats
+        if heartbeats is None or heartbeats.pids is None:
+            return [None] * len(self)
+        rows = self._heartbeats.tolist()
+        return [heartbeats.pids[row] or None if row >= 0 else None for row in rows]
 
     def _open_sections(self) -> list[str]:
         heartbeats = self._view.heartbeats

@@ -281,6 +281,7 @@ def _heartbeats(ranks: Sequence[tuple[int, RankStatus]], now_s: float) -> RankHe
         outcomes=[its.outcome or "" for _, its in ranks],
         ended_age_s=_ages(ranks, [its.finished_at_s for _, its in ranks], now_s),
         **_step_times([its for _, its in ranks]),
+        pids=[its.pid for _, its in ranks],
     )
 
 

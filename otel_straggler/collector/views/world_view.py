@@ -111,6 +111,8 @@ class RankHeartbeats:
         ended_age_s: (R,) since then, NaN while it has not.
         observed_steps: (R,) steps begun since the session was first seen; step_s: (R,) their mean
             time, NaN without any. None in what a history has kept.
+        pids: (R,) of their processes, each in its own PID namespace; 0 where not reported. None
+            in what an older history has kept.
     """
 
     ranks: Ints
@@ -130,6 +132,7 @@ class RankHeartbeats:
     ended_age_s: Floats
     observed_steps: Ints | None = None
     step_s: Floats | None = None
+    pids: Sequence[int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from otel_straggler.detect.hangs.collectives import HangFindings
 from otel_straggler.detect.hangs.correction import corrected, located
 from otel_straggler.detect.hangs.episodes import Episodes, Hang, IdleGpus, Standstill, standstill
 from otel_straggler.detect.hangs.states import (
+    ENDED,
     ENDS,
-    FINISHED,
     HANGS,
     LATE,
     LOST,
@@ -201,12 +201,12 @@ class HangDetector:
         """The state of the run; changes those of ranks that it explains."""
         # An end of the run that was recorded explains who was silent by then, also to those who
         # come back before the others.
-        states[(states == LOST) & (now_s - heartbeats.silent_s <= self._ended_at_s)] = FINISHED
+        states[(states == LOST) & (now_s - heartbeats.silent_s <= self._ended_at_s)] = ENDED
         self._await_replaced(heartbeats, states)
         state = run_state(heartbeats, states, self.settings, was_hung=self._state in HANGS)
         if state in ENDS:
             self._ended_at_s = now_s
-            states[states == LOST] = FINISHED
+            states[states == LOST] = ENDED
         elif state not in HANGS:
             # The run ends just now, and nobody can say yet how.
             states[(states == LOST) | (states == STUCK)] = LATE

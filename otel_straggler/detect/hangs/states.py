@@ -12,9 +12,19 @@ from otel_straggler.detect.scores.settings import HangSettings
 from otel_straggler.model.observation import NO_STEP, Bools, Codes, Floats, Ints
 from otel_straggler.semconv import OUTCOMES
 
-RankState = Literal["starting", "ok", "late", "stuck", "lost", "finished"]
-RANK_STATES: tuple[RankState, ...] = ("starting", "ok", "late", "stuck", "lost", "finished")
-STARTING, OK, LATE, STUCK, LOST, FINISHED = range(len(RANK_STATES))
+RankState = Literal["starting", "ok", "late", "stuck", "lost", "finished", "failed", "ended"]
+RANK_STATES: tuple[RankState, ...] = (
+    "starting",
+    "ok",
+    "late",
+    "stuck",
+    "lost",
+    "finished",
+    "failed",
+    "ended",
+)
+STARTING, OK, LATE, STUCK, LOST, FINISHED, FAILED, ENDED = range(len(RANK_STATES))
+"""From ``FINISHED`` on a rank is over; a history has kept these codes."""
 
 NOT_ENDED = -1
 NO_OPEN_SECTION = -1
@@ -64,10 +74,10 @@ class HeartbeatTable:
 
 def rank_states(heartbeats: HeartbeatTable, timeout_s: Floats, settings: HangSettings) -> Codes:
     """(R,) codes into ``RANK_STATES``. ``timeout_s`` (R,) is of the ranks' current sections.
-    finished: it recorded its end. lost: no heartbeat for ``lost_after_s``. stuck: alive, without
-    progress for longer than its timeout, with pending work of its own or of a rank that may wait
-    for it. late: the same for a part of the timeout. starting: never seen, or alive and never began
-    a step or a section."""
+    finished, failed: it recorded that it ended so; ended: it recorded any other end. lost: no
+    heartbeat for ``lost_after_s``. stuck: alive, without progress for longer than its timeout, with
+    pending work of its own or of a rank that may wait for it. late: the same for a part of the
+    timeout. starting: never seen, or alive and never began a step or a section."""
     state = np.full(len(heartbeats), OK, np.int32)
     is_known = ~np.isnan(heartbeats.silent_s)
     has_begun = (heartbeats.step != NO_STEP) | heartbeats.is_working
@@ -77,8 +87,16 @@ def rank_states(heartbeats: HeartbeatTable, timeout_s: Floats, settings: HangSet
     state[overdue > settings.late_part] = LATE
     state[overdue > 1.0] = STUCK
     state[heartbeats.silent_s > settings.lost_after_s] = LOST
-    state[heartbeats.has_ended] = FINISHED
+    state[heartbeats.has_ended] = ENDED
+    state[heartbeats.ended == _OK] = FINISHED
+    state[heartbeats.ended == _FAILED] = FAILED
     return state
+
+
+def are_over(states: Codes) -> Bools:
+    """(R,) whether a rank has ended, however."""
+    over: Bools = states >= FINISHED
+    return over
 
 
 HangKind = Literal["lost", "left_early", "never_joined", "joined_but_stuck"]
@@ -118,7 +136,7 @@ def blame(heartbeats: HeartbeatTable, states: Codes) -> Blame | None:
     waits = is_stuck | (states == LATE)
     if is_lost.any():
         return Blame("lost", is_lost, waits)
-    alive = states != FINISHED
+    alive = ~are_over(states)
     index = _indexes(heartbeats)
     behind = alive & (index == index[alive].min())
     if behind.sum() < alive.sum():
@@ -187,7 +205,8 @@ def run_state(
         return "partly_lost" if is_alive.any() else "lost"
     if (states == STUCK).any():
         return "stuck"
-    return "training" if np.isin(states, (OK, LATE, FINISHED)).any() else "starting"
+    is_on = np.isin(states, (OK, LATE)) | are_over(states)
+    return "training" if is_on.any() else "starting"
 
 
 def _explains(
@@ -243,4 +262,6 @@ def _unheard(heartbeats: HeartbeatTable) -> Bools:
     return unheard
 
 
-_OK, _PREEMPTED, _UNKNOWN = (OUTCOMES.index(name) for name in ("ok", "preempted", "unknown"))
+_OK, _FAILED, _PREEMPTED, _UNKNOWN = (
+    OUTCOMES.index(name) for name in ("ok", "failed", "preempted", "unknown")
+)

@@ -12,6 +12,7 @@ import {
   formatTimes,
   isKnown,
 } from "./format.js";
+import { isOver } from "./rank_states.js";
 
 const BINS = 40;
 const LEAST_SPREAD = 0.1;
@@ -84,7 +85,7 @@ function reachedOf(ranks, place) {
   const section = ranks.open_sections[ranks.open_section[place]];
   const step = ranks.step[place];
   const parts = [isKnown(step) ? `step ${formatNumber(step)}` : "no step yet"];
-  if (ranks.states[ranks.state[place]] === "finished") parts.push("ended");
+  if (isOver(ranks.states[ranks.state[place]])) parts.push("ended");
   else if (section) parts.push(`in ${section}`);
   return parts.join(", ");
 }

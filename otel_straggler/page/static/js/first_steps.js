@@ -7,7 +7,7 @@ import { el, patch } from "./dom.js";
 export function createFirstSteps(container) {
   return {
     update(picture, ui, runs) {
-      const isEmpty = runs !== null && runs.runs.length === 0;
+      const isEmpty = runs !== null && runs.runs.length === 0 && !ui.run; // a link names one
       container.hidden = !isEmpty;
       if (isEmpty) patch(container, firstStepsTree(window.location.hostname || "127.0.0.1", window.location.protocol));
     },

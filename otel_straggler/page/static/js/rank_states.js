@@ -7,14 +7,21 @@ export const RANK_STATES = [
   { state: "lost", tone: "lost", mark: "✕", meaning: "no heartbeat: crashed, stopped or cut off" },
   { state: "stuck", tone: "stuck", mark: "■", meaning: "alive, with open work, but no progress" },
   { state: "late", tone: "late", mark: "▲", meaning: "no progress for half of its timeout" },
+  { state: "failed", tone: "lost", mark: "!", meaning: "has reported that it failed" },
   { state: "missing", tone: "unknown", mark: "?", meaning: "expected, but never seen" },
   { state: "starting", tone: "starting", mark: "◇", meaning: "has not begun a step yet" },
   { state: "ok", tone: "ok", mark: "●", meaning: "making progress" },
-  { state: "finished", tone: "finished", mark: "✓", meaning: "has reported how it ended" },
+  { state: "finished", tone: "finished", mark: "✓", meaning: "has reported that it ended well" },
+  { state: "ended", tone: "finished", mark: "–", meaning: "was ended, or ended with its run" },
 ];
 
 const OTHER_STATE = { state: "unknown", tone: "unknown", mark: "?", meaning: "no data" };
 const GRAVE_STATES = 3;
+
+/** Whether a rank in this state has ended, however. */
+export function isOver(name) {
+  return ["finished", "failed", "ended"].includes(name);
+}
 
 /** What is known of a state by its name. */
 export function aboutState(name) {

@@ -218,7 +218,7 @@ export function openLive(world = browserWorld()) {
     }
     const answer = await api.get("v1/run", { run, group: chosen.group });
     if (mine !== generation) return (mustLook = true);
-    view.problem = answer.problem;
+    view.problem = answer.problem && (isListed(run) ? answer.problem : waitingText(run));
     if (answer.problem) {
       Object.assign(view, { picture: null, timeline: null, rank: null });
       return tell();
@@ -235,6 +235,10 @@ export function openLive(world = browserWorld()) {
     if (mine !== generation) return (mustLook = true);
     Object.assign(view, { timeline, rank });
     return tell();
+  }
+
+  function isListed(run) {
+    return view.runs?.runs.some(({ run_id: id }) => id === run) ?? false;
   }
 
   /** Each collector numbers its windows by itself. */
@@ -325,6 +329,14 @@ export function openLive(world = browserWorld()) {
       world.clear(lookTimer);
     },
   };
+}
+
+/** Of a link that a training prints before its first data are here; it may be an old one, too. */
+function waitingText(run) {
+  return (
+    `Waiting for the first data of run ${run}: this page shows it as soon as it comes. ` +
+    "If it ran before, this collector has not kept it."
+  );
 }
 
 function hasEnded(picture) {
