@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote, urljoin, urlsplit
 
-from otel_straggler.cli.text import printable
+from otel_straggler.cli.text import names_text, printable
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import UNIX, HttpClient
@@ -25,6 +25,7 @@ _BAD_REQUEST = 400
 _UNAUTHORIZED = frozenset({401, 403})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 10
+_MAX_NAMED = 10
 _HOST_AND_PORT = re.compile(r"[\w.-]+:\d{1,5}|\[[0-9a-fA-F:.]+\]:\d{1,5}")
 
 
@@ -162,6 +163,20 @@ def fetch_report(url: str) -> Any:
     if value:
         raise InputError.of(where, value, server.expected, server.remedy)
     return report
+
+
+def known_run(report: Mapping[str, Any], run_id: str | None, where: str) -> None:
+    """Check that a report has a run; None: whichever.
+
+    Raises:
+        ConfigError: it has not; names those that it has.
+    """
+    runs = report["runs"]
+    if run_id is None or run_id in runs:
+        return
+    expected = f"one of: {names_text(runs, _MAX_NAMED)}" if runs else "a run; it has none yet"
+    remedy = f"{where} knows no run of that name: is it that of another collector, or too old?"
+    raise ConfigError.of("--run", run_id, expected, remedy)
 
 
 def _has_address(url: str) -> bool:

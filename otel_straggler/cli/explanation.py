@@ -98,7 +98,7 @@ class Explanation:
                 f"  {clock(change['at_ns'] / 1e9)}  {step_of(change):>12}  {change['state']}"
             )
         for decision in self.decisions:
-            yield Text(f"  {clock(decision['at_ns'] / 1e9)}  {_decision(decision)}")
+            yield Text(f"  {clock(decision['at_ns'] / 1e9)}  {decision_text(decision)}")
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         verdict = self.verdict
@@ -236,7 +236,7 @@ def _steps(window: Json) -> str:
     return f" (steps {window['first_step']:,} to {window['last_step']:,})"
 
 
-def _decision(decision: Json) -> str:
+def decision_text(decision: Json) -> str:
     who = f" by {printable(decision['by'], 60)}" if decision["by"] else ""
     until = f" until {clock(decision['until_ns'] / 1e9)}" if decision["until_ns"] else ""
     over = "" if decision["is_in_force"] or decision["action"] == "restore" else " (over)"

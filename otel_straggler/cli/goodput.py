@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.table import Table
 
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR
+from otel_straggler.cli.goodput_collected import collected_goodput
 from otel_straggler.cli.goodput_source import RunInput, read_runs
 from otel_straggler.cli.output_file import STDOUT, write_file
 from otel_straggler.cli.text import clock, duration, many, printable, report_console
-from otel_straggler.errors import ConfigError, InputError
+from otel_straggler.collector.history.postgres import is_postgres
+from otel_straggler.errors import ConfigError, InputError, StragglerError
 from otel_straggler.goodput.account import Account, account
 from otel_straggler.goodput.activities import Activities, Activity, joined
 from otel_straggler.goodput.checkpoint_formula import checkpoint_goodput
@@ -30,7 +35,12 @@ _ALIKE: Final = 0.01
 
 
 @click.command()
-@click.argument("source", metavar="[RUN|FILE]", default="-")
+@click.argument("source", metavar="[RUN|FILE]", required=False)
+@click.option(
+    "--collector",
+    metavar="URL",
+    help=f"RUN is one that this collector knows.  [default: {DEFAULT_COLLECTOR}]",
+)
 @click.option(
     "--history", metavar="FILE", help="RUN is in this history: a file or a PostgreSQL URL."
 )
@@ -67,7 +77,8 @@ _ALIKE: Final = 0.01
     help="Write the run as an event log of resiliency.goodput_measure; - for stdout.",
 )
 def command(
-    source: str,
+    source: str | None,
+    collector: str | None,
     history: str | None,
     run_id: str | None,
     reference_s: float | None,
@@ -80,9 +91,10 @@ def command(
     """Show how much of the time of a run was productive, and where the rest went.
 
     FILE is a recording (as for score), an event log of resiliency.goodput_measure, a directory with
-    either, or a collector's history; - is standard input (the default). RUN is a run in --history.
-    The categories add up to the time of the run exactly. The exit code is 2 if the source cannot be
-    read.
+    either, or a collector's history; - is standard input (the default, unless that is a terminal).
+    What is no file is a RUN that a collector knows, or that is in --history: by default the one
+    that needs attention most, of a history the newest. The categories add up to the time of the run
+    exactly. The exit code is 2 if the source cannot be read.
     """
     outputs = (json_file, html_file, events_file)
     if outputs.count(STDOUT) > 1:
@@ -90,6 +102,14 @@ def command(
     _check_positive("--reference-step-time", () if reference_s is None else (reference_s,))
     _check_positive("--window", windows_s)
     exclusions = Activities.of(_exclusion(text) for text in excluded)
+    if collector is not None or (history is None and _is_run(source)):
+        unusable = {"--history": history, "--reference-step-time": reference_s, "--run": run_id,
+                    "--exclude": excluded, "--window": windows_s, "--html": html_file,
+                    "--events": events_file}  # fmt: skip
+        _check_collected({name: value for name, value in unusable.items() if value})
+        _write_collected(collector or DEFAULT_COLLECTOR, source, json_file)
+        return
+    source = source or "-"
     accounts = [
         (run, _account(run, exclusions, reference_s))
         for run in read_runs("" if history and source == "-" else source, run_id, history)
@@ -106,6 +126,35 @@ def command(
     if events_file is not None:
         write_file(events_file, "".join(_event_lines(accounts)))
     if STDOUT not in outputs:
+        _print(report)
+
+
+def _is_run(source: str | None) -> bool:
+    """Whether a collector is asked: the source is no file, and nothing is piped in."""
+    if source is None:
+        return sys.stdin.isatty()
+    return source != STDOUT and not is_postgres(source) and not Path(source).exists()
+
+
+def _check_collected(unusable: Mapping[str, object]) -> None:
+    for option, value in unusable.items():
+        remedy = "Read the run from its --history, or from a recording, or leave the option out."
+        shown = value if isinstance(value, str | float) else "given"
+        raise ConfigError.of(option, shown, "a run that is not read from a collector", remedy)
+
+
+def _write_collected(collector: str, run_id: str | None, json_file: str | None) -> None:
+    try:
+        report = collected_goodput(collector, run_id)
+    except StragglerError as error:
+        if run_id is None:
+            raise
+        raise type(error)(f"there is no file {printable(run_id)}, and as a run: {error}") from error
+    if json_file is not None:
+        document = {"schema_version": SCHEMA_VERSION, "runs": report}
+        text = json.dumps(document, allow_nan=False, separators=(",", ":"))
+        write_file(json_file, f"{text}\n")
+    if json_file != STDOUT:
         _print(report)
 
 
@@ -188,7 +237,10 @@ def _print(report: Sequence[dict[str, Any]]) -> None:
 
 def _title(run: dict[str, Any]) -> str:
     name = f"{run['run_id']}/{run['group']}" if run["group"] else run["run_id"]
-    ranks, attempts = many(len(run["ranks"]), "rank"), many(len(run["attempts"]), "attempt")
+    is_collected = run["ranks"] is None
+    n_ranks = run["n_ranks"] if is_collected else len(run["ranks"])
+    n_attempts = run["n_attempts"] if is_collected else len(run["attempts"])
+    ranks, attempts = many(n_ranks, "rank"), many(n_attempts, "attempt")
     return (
         f"{printable(name)}: goodput {_percent(run['goodput'])} of {_hours(run['wall_s'])}, "
         f"{ranks}, {attempts}, {clock(run['start_s'])} to {clock(run['end_s'])}"
@@ -213,6 +265,10 @@ def _table(run: dict[str, Any]) -> Table:
 
 
 def _lines(run: dict[str, Any]) -> Iterator[str]:
+    if run["steps"] is None:
+        yield from _rolling_lines(run)
+        yield _COLLECTED if run["is_over"] else f"so far. {_COLLECTED}"
+        return
     steps = run["steps"]
     if steps["productive"]:
         yield (
@@ -227,9 +283,7 @@ def _lines(run: dict[str, Any]) -> Iterator[str]:
             f"a step takes {duration(steps['mean_s'])}, {steps['slowdown']:.3f}x the ideal step "
             f"of {duration(steps['ideal_s'])}"
         )
-    for rolling in run["rolling"]:
-        if rolling["goodput"][-1] is not None:
-            yield f"last {_hours(rolling['window_s'])}: {_percent(rolling['goodput'][-1])}"
+    yield from _rolling_lines(run)
     yield from _rank_lines(run)
     if run["checkpoints"] is not None:
         checkpoints = run["checkpoints"]
@@ -237,6 +291,17 @@ def _lines(run: dict[str, Any]) -> Iterator[str]:
             f"from checkpoints alone: {_percent(checkpoints['goodput'])}, steps "
             f"{checkpoints['min_loaded_step']} to {checkpoints['max_saved_step']}"
         )
+
+
+_COLLECTED: Final = (
+    "By steps and by rank: name a recording, or the collector's history with --history."
+)
+
+
+def _rolling_lines(run: dict[str, Any]) -> Iterator[str]:
+    for rolling in run["rolling"]:
+        if rolling["goodput"][-1] is not None:
+            yield f"last {_hours(rolling['window_s'])}: {_percent(rolling['goodput'][-1])}"
 
 
 def _disruption_line(its: dict[str, Any]) -> str:

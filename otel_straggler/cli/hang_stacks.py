@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -18,24 +17,28 @@ from typing import Any
 import click
 
 from otel_straggler.cli.diagnostics import frame_text
+from otel_straggler.cli.exchange import DEFAULT_COLLECTOR
+from otel_straggler.cli.hang_targets import (
+    EVIDENCE_DIR,
+    Target,
+    check_origin,
+    check_rank,
+    find_targets,
+)
 from otel_straggler.cli.text import printable
 from otel_straggler.client.diagnostics.processes import (
-    holds_open,
     is_stacks_signal,
     is_stopped,
     open_process,
     send_signal,
     started_ticks,
     takes_signal,
-    user_of,
 )
 from otel_straggler.detect.hangs.stacks import own_frame
-from otel_straggler.errors import ConfigError, InputError
-from otel_straggler.model.diagnostics import SUFFIX, StacksDump, StacksHead, parse_dumps
+from otel_straggler.errors import InputError
+from otel_straggler.model.diagnostics import StacksDump, StacksHead, parse_dumps
 from otel_straggler.recordings.diagnostics_files import (
-    MAX_FILES,
     MAX_READ_BYTES,
-    read_stacks_file,
 )
 from otel_straggler.regular_files import open_regular
 
@@ -44,41 +47,6 @@ _SIGNAL_S = 5.0
 _STILL_S = 0.3
 _POLL_S = 0.05
 _MAX_LINE = 600
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A process to inspect.
-
-    Attributes:
-        path: its file of stacks; None if it has none.
-        head: what it has announced.
-    """
-
-    pid: int
-    path: Path | None = None
-    head: StacksHead = field(default_factory=StacksHead)
-
-    @property
-    def rank(self) -> int | None:
-        return int(self.head.rank) if self.head.rank.isdecimal() else None
-
-    @property
-    def name(self) -> str:
-        return f"process {self.pid}" if self.rank is None else f"rank {self.rank} ({self.pid})"
-
-
-def targets_in(folder: Path) -> list[Target]:
-    """Living processes of this machine that have a file there, by rank."""
-    result = []
-    for path in sorted(folder.glob(f"*{SUFFIX}"))[:MAX_FILES]:
-        with contextlib.suppress(OSError):
-            dumps = read_stacks_file(path)
-            head = dumps[0].head if dumps else StacksHead()
-            is_alive = head.pid.isdecimal() and len(head.pid) <= 10
-            if is_alive and head.started and started_ticks(int(head.pid)) == head.started:
-                result.append(Target(pid=int(head.pid), path=path, head=head))
-    return sorted(result, key=lambda target: (target.head.run, target.rank or 0))
 
 
 def find_py_spy() -> str | None:
@@ -97,6 +65,8 @@ def take_stacks(target: Target, py_spy: str | None, *, native: bool) -> tuple[St
         raise InputError("there is no such process")
     if target.path is not None:
         check_origin(target, target.path)
+    else:
+        check_rank(target)
     remark = ""
     if py_spy is not None:
         try:
@@ -107,27 +77,6 @@ def take_stacks(target: Target, py_spy: str | None, *, native: bool) -> tuple[St
         return _by_signal(target), remark
     except InputError as error:
         raise InputError("; ".join(filter(None, (remark, str(error))))) from None
-
-
-def check_origin(target: Target, path: Path) -> None:
-    """Check that the process has written the file: anybody may write a file that names a process.
-
-    Raises:
-        InputError: it has not, or that cannot be seen.
-    """
-    if started_ticks(target.pid) != target.head.started:
-        raise InputError("it has ended, and its number is another process's")
-    file_user = path.lstat().st_uid
-    if user_of(target.pid) != file_user or os.geteuid() not in {0, file_user}:
-        raise InputError(
-            f"{path} belongs to user {file_user}, its process to user {user_of(target.pid)}: "
-            "nothing is sent. Run this as the user of the training"
-        )
-    if not holds_open(target.pid, path):
-        raise InputError(
-            f"it does not have {path} open, so it has not announced itself there: nothing is sent. "
-            "Name it with --pid for py-spy"
-        )
 
 
 def _by_py_spy(target: Target, py_spy: str, *, native: bool) -> StacksDump:
@@ -266,7 +215,11 @@ def _one_line(text: object) -> str:
     return " ".join(str(text or "").split())
 
 
-_DIR = "OTEL_STRAGGLER_EVIDENCE_DIR"
+_COLLECTOR = click.option(
+    "--collector",
+    metavar="URL",
+    help=f"Ask this one which processes ranks are.  [default: {DEFAULT_COLLECTOR}]",
+)
 
 
 @click.command(short_help="Dump stacks of ranks on this host, from outside.")
@@ -274,7 +227,8 @@ _DIR = "OTEL_STRAGGLER_EVIDENCE_DIR"
 @click.option("--rank", "ranks", type=int, multiple=True, help="Several may be given; all if none.")
 @click.option("--run", "run_id", metavar="ID", help="Of which run, if there are several.")
 @click.option("--dir", "folder", type=click.Path(path_type=Path), metavar="DIR",
-              help=f"Where ranks write their stacks.  [default: ${_DIR}]")  # fmt: skip
+              help=f"Where ranks write their stacks.  [default: ${EVIDENCE_DIR}]")  # fmt: skip
+@_COLLECTOR
 @click.option("--native", is_flag=True, help="Frames of C and C++ too; only py-spy can.")
 @click.option("--signal-only", is_flag=True, help="Do not use py-spy.")
 def stacks(
@@ -282,6 +236,7 @@ def stacks(
     ranks: tuple[int, ...],
     run_id: str | None,
     folder: Path | None,
+    collector: str | None,
     native: bool,
     signal_only: bool,
 ) -> None:
@@ -289,12 +244,12 @@ def stacks(
 
     py-spy dumps them if it is installed (pip install py-spy) and may trace the process; without it
     the process is sent the signal that it has announced in its file of stacks, and writes them by a
-    handler in C. Stacks go to the rank's file in DIR; with --pid and without such a file, to the
-    terminal.
+    handler in C. Stacks go to the rank's file in DIR, else to the terminal. Where no file says
+    which process a rank is, the collector does: ranks tell it with their heartbeats.
     """
-    if folder is None and os.environ.get(_DIR, "").strip():
-        folder = Path(os.environ[_DIR].strip())
-    wanted = _targets(pid, ranks, run_id, folder)
+    if folder is None and os.environ.get(EVIDENCE_DIR, "").strip():
+        folder = Path(os.environ[EVIDENCE_DIR].strip())
+    wanted = find_targets(pid, ranks, run_id, folder, collector)
     py_spy = None if signal_only else find_py_spy()
     if py_spy is None and not signal_only:
         click.echo("py-spy is not installed: ranks are sent their signal instead.", err=True)
@@ -311,28 +266,6 @@ def stacks(
             _print(target, dump)
     if failures:
         raise click.exceptions.Exit(1)
-
-
-def _targets(
-    pid: int | None, ranks: tuple[int, ...], run_id: str | None, folder: Path | None
-) -> list[Target]:
-    known = [] if folder is None else targets_in(folder)
-    result = [
-        target
-        for target in known
-        if (pid is None or target.pid == pid)
-        and (not ranks or target.rank in ranks)
-        and (run_id is None or target.head.run == run_id)
-    ]
-    if not result and pid is not None and not ranks:
-        return [Target(pid=pid)]
-    if result:
-        return result
-    some = ", ".join(target.name for target in known[:20])
-    value = ", ".join(map(str, ranks)) if ranks else str(folder or "no folder")
-    expected = f"one of: {some}" if some else "files of living ranks of this host"
-    remedy = f"Name the folder with --dir or {_DIR}, or a process with --pid."
-    raise ConfigError.of("hang stacks", value, expected, remedy)
 
 
 def _print(target: Target, dump: StacksDump) -> None:

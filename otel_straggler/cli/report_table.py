@@ -32,7 +32,7 @@ _MAX_NAME = 24
 _MAX_NODE = 20
 _CELL = 11
 _GPU_COLUMN = 7
-_MARK = "<"
+_MARK, _NAMED = "<", ">"
 
 
 def steps_of(window: Json) -> str:
@@ -112,10 +112,11 @@ def missing_sentence(window: Json) -> str:
 @dataclass(frozen=True)
 class ScoreTable:
     """Ranks x sections of one window, as wide as the terminal allows; at most ``max_ranks`` rows,
-    the worst."""
+    the worst. Ranks that are ``named`` in the lines around it are marked, and come first."""
 
     window: Json
     max_ranks: int
+    named: frozenset[str] = frozenset()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         columns, left_out = self._columns(options.max_width)
@@ -132,12 +133,12 @@ class ScoreTable:
             table.add_column(head, justify="right", no_wrap=True, min_width=_CELL)
         if self._has_gpu:
             table.add_column("GPU", justify="right", no_wrap=True)
-        shown = worst_first(self.window)[: self.max_ranks]
+        shown = worst_first(self.window, self.named)[: self.max_ranks]
         for key in shown:
             cells = [self._cell(key, name, units[name][0]) for name in columns]
             gpu = [self._gpu_cell(key)] if self._has_gpu else []
             node = printable(self.window["ranks"][key]["node"], _MAX_NODE)
-            table.add_row(Text(key), Text(node), *cells, *gpu)
+            table.add_row(self._rank_cell(key), Text(node), *cells, *gpu)
         yield from (Text(""), table, Text(""))
         yield from self._footnotes(len(shown), left_out)
 
@@ -168,6 +169,9 @@ class ScoreTable:
         scores = self.window["section_relative_scores"][name].values()
         return min((s for s in scores if s is not None), default=1.0) + (0.0 if is_listed else 1.0)
 
+    def _rank_cell(self, key: str) -> Text:
+        return Text(f"{_NAMED} {key}", style="bold red") if key in self.named else Text(key)
+
     def _cell(self, key: str, name: str, scale: float) -> Text:
         median_s = self.window["section_medians_s"][name].get(key)
         score = self.window["section_relative_scores"][name].get(key)
@@ -186,6 +190,8 @@ class ScoreTable:
         return Text(score + _MARK, style="bold red") if is_listed else Text(score + " ")
 
     def _footnotes(self, shown: int, left_out: Sequence[str]) -> Iterator[Text]:
+        if self.named:
+            yield Text(f"{_NAMED} before a rank: named here", style="dim")
         more = len(self.window["ranks"]) - shown
         if more > 0:
             yield Text(f"{more:,} more ranks, none of them slower than these", style="dim")
@@ -203,8 +209,9 @@ def _listed(window: Json) -> frozenset[tuple[str, str | None]]:
     return frozenset((rank_key(s), s["section"]) for s in window["stragglers"])
 
 
-def worst_first(window: Json) -> list[str]:
-    """Ranks by their lowest score that can list them, then by number."""
+def worst_first(window: Json, named: frozenset[str] = frozenset()) -> list[str]:
+    """Ranks that are ``named``, then those that are listed, then by their lowest score that can
+    list them, then by number."""
     lowest = dict.fromkeys(window["ranks"], 2.0)
     columns = [
         window[table][name]
@@ -218,7 +225,10 @@ def worst_first(window: Json) -> list[str]:
                 lowest[key] = score
     listed = {key for key, _ in _listed(window)}
     index = {key: i for i, key in enumerate(lowest)}
-    return sorted(lowest, key=lambda key: (key not in listed, round(lowest[key], 2), index[key]))
+    return sorted(
+        lowest,
+        key=lambda key: (key not in named, key not in listed, round(lowest[key], 2), index[key]),
+    )
 
 
 # --- one run -----------------------------------------------------------------------------------
@@ -228,8 +238,14 @@ def run_lines(run: Json, window: Json) -> Iterator[Text]:
     """Sentences about the scores of a window."""
     stragglers = straggler_sentences(window)
     yield from first_lines(stragglers, MAX_SENTENCES, "bold")
-    if not stragglers and (run.get("verdicts") or hides_waiting(run)):
+    if (
+        not stragglers
+        and not window.get("by_chance")
+        and (run.get("verdicts") or hides_waiting(run))
+    ):
         yield Text("every score is at or above the threshold", style="dim")
+    elif not stragglers and window.get("by_chance"):
+        yield Text("no straggler: no score is low in nearly every step", style="green")
     elif not stragglers:
         yield Text("no straggler: every score is at or above the threshold", style="green")
     if excess := excess_sentence(window):

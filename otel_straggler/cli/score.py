@@ -15,7 +15,13 @@ from rich.text import Text
 
 from otel_straggler.cli.report_table import ScoreTable, run_lines, run_title, windows_lines
 from otel_straggler.cli.text import duration, many, printable, report_console
-from otel_straggler.cli.verdict_lines import history_lines, run_line, verdict_lines, without_victims
+from otel_straggler.cli.verdict_lines import (
+    history_lines,
+    named_ranks,
+    run_line,
+    verdict_lines,
+    without_victims,
+)
 from otel_straggler.collector.views.report_json import (
     Json,
     RunReport,
@@ -226,8 +232,9 @@ def print_run(console: Console, run_id: str, run: Json) -> None:
     newest = run["windows"][-1]
     console.print(run_title(run_id, newest))
     count = len(newest["ranks"])
-    console.print(ScoreTable(without_victims(run, newest)[0],
-                             count if count <= ALL_RANKS else WORST_RANKS))  # fmt: skip
+    shown = count if count <= ALL_RANKS else WORST_RANKS
+    window = without_victims(run, newest)[0]
+    console.print(ScoreTable(window, shown, named_ranks(run, newest)))
     for line in sentences(run):
         console.print(line, soft_wrap=not console.is_terminal)
 

@@ -15,9 +15,12 @@ from typing import Any, BinaryIO, Final, TypeVar
 import click
 
 from otel_straggler.client.endpoints import resolve_endpoints
+from otel_straggler.client.start_line import is_page_address, other_protocol, with_port
 from otel_straggler.collector.alerting.posting import answer_of, tried_once
+from otel_straggler.config import Endpoint
 from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
 from otel_straggler.model.observation import ObservationBatch
+from otel_straggler.model.rank import Source
 from otel_straggler.otlp.clients.client import Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.tls import tls_advice
@@ -25,7 +28,13 @@ from otel_straggler.simulate.auxiliary_metrics import Sensors
 from otel_straggler.simulate.faults import HANG_KINDS, Fault
 from otel_straggler.simulate.labels import Label
 from otel_straggler.simulate.plan import GPU_TIMINGS, PRESETS, TIMINGS, Layout, RunPlan
-from otel_straggler.simulate.replay import Ending, Replay, seconds_before
+from otel_straggler.simulate.replay import (
+    Ending,
+    Replay,
+    StoppedClock,
+    end_of_ns,
+    seconds_before,
+)
 from otel_straggler.simulate.runs import generate
 from otel_straggler.simulate.scenarios import NEW_YEAR_2026_NS, SCENARIOS, Plan, simulate
 from otel_straggler.simulate.writers import (
@@ -39,6 +48,7 @@ from otel_straggler.simulate.writers import (
 _CA = "The CA of its certificate is set by export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem"
 _OWN = "export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY, PEM files."
 _DEFAULT = Plan()
+_OTLP_HTTP: Final = 4318
 _STEPS_AFTER_FAULT: Final = 200
 _DEFAULT_STEPS: Final = 400
 _DEFAULT_RANKS: Final = 64
@@ -332,10 +342,7 @@ def _send(
     poster = _Poster(url)
     count = 0
     if speed is None:
-        for batch in chosen.batches:
-            for request in encode_requests(batch, first_span=count):
-                poster.post("traces", request)
-            count += len(batch)
+        count = _send_at_once(chosen, poster, hold_s)
     else:
         replay = Replay(
             poster.post,
@@ -349,8 +356,29 @@ def _send(
     return count
 
 
+def _send_at_once(chosen: _Chosen, poster: _Poster, hold_s: float) -> int:
+    """All rows, and where the run ends well its end: by the clock of its ranks, which is ahead."""
+    count = end_ns = 0
+    sources: tuple[Source, ...] = ()
+    for batch in chosen.batches:
+        for request in encode_requests(batch, first_span=count):
+            poster.post("traces", request)
+        count += len(batch)
+        if len(batch):
+            sources, end_ns = batch.sources, max(end_ns, end_of_ns(batch))
+    if sources and chosen.ending(hold_s) is None:
+        Replay(poster.post, speed=0.0, clock=StoppedClock(end_ns / 1e9)).end(sources)
+    return count
+
+
 def _why(answer: Response, url: str) -> str:
     """Why the request failed; TLS errors with the variables that apply here."""
+    if is_page_address(answer):
+        remedy = f"Send to its OTLP port: {with_port(url, _OTLP_HTTP)}"
+        value = "the address of a collector's page and metrics, which takes no data"
+        return describe(where=url, value=value, expected="a collector's OTLP port", remedy=remedy)
+    if why := other_protocol(Endpoint(url=url), answer):
+        return f"{url} {why.partition(', or set')[0]}."
     if advice := tls_advice(url, answer.error, ca=_CA, own=_OWN):
         return describe(where=url, value=answer.error, expected="a collector", remedy=advice)
     return f"{tried_once(answer_of(answer, url).why)} A collector is expected there."

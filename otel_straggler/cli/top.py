@@ -11,7 +11,12 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.live import Live
 from rich.text import Text
 
-from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, collector_url, fetch_report
+from otel_straggler.cli.exchange import (
+    DEFAULT_COLLECTOR,
+    collector_url,
+    fetch_report,
+    known_run,
+)
 from otel_straggler.cli.liveness_lines import is_over, liveness_lines, stands_still
 from otel_straggler.cli.report_table import (
     ScoreTable,
@@ -22,10 +27,11 @@ from otel_straggler.cli.report_table import (
     run_title,
     straggler_sentences,
 )
-from otel_straggler.cli.text import printable, report_console
+from otel_straggler.cli.text import names_text, printable, report_console
 from otel_straggler.cli.verdict_lines import (
     called_ranks,
     hides_waiting,
+    named_ranks,
     no_wait_line,
     run_line,
     verdict_lines,
@@ -37,6 +43,7 @@ from otel_straggler.secret import without_secrets
 
 MAX_SENTENCES = 5
 MAX_VERDICTS = 5
+_MAX_NAMED = 10
 _PART_FOR_VERDICTS = 3
 _LINES_AROUND = 9
 _ROOM_WITHOUT_TERMINAL = 64
@@ -62,7 +69,8 @@ def command(collectors: tuple[str, ...], run_id: str | None, interval: float, on
         raise ConfigError.of("--interval", interval, "0.1 to 3600 seconds", "Try 1.")
     console = report_console()
     if once:
-        report = _check_run(_fetch(urls), run_id)
+        report = _fetch(urls)
+        known_run(report, run_id, collector)
         console.print(View(report, run_id, collector, "; ".join(report["unreachable"])))
     elif console.is_terminal:
         with Live(Text("polling ..."), console=console, screen=True, auto_refresh=False) as live:
@@ -71,13 +79,6 @@ def command(collectors: tuple[str, ...], run_id: str | None, interval: float, on
     else:
         for view in _views(urls, run_id, collector, interval):
             console.print(view)
-
-
-def _check_run(report: Json, run_id: str | None) -> Json:
-    if run_id is not None and run_id not in report["runs"]:
-        known = ", ".join(map(printable, list(report["runs"])[:10])) or "it has no run yet"
-        raise ConfigError.of("--run", run_id, f"one of: {known}", "Leave --run out for the newest.")
-    return report
 
 
 def _fetch(urls: Sequence[str]) -> Json:
@@ -156,7 +157,7 @@ class View:
         shown = self.run_id if self.run_id is not None else _newest(runs)
         alive = list(liveness_lines(runs.get(shown, {})))
         if shown is None or not runs.get(shown, {}).get("windows"):
-            yield from alive or [Text(self._waiting(), style="yellow")]
+            yield from alive or [Text(self._waiting(runs), style="yellow")]
             return
         room = console.height if console.is_terminal else _ROOM_WITHOUT_TERMINAL
         width, room_above = options.max_width, room // _PART_FOR_VERDICTS
@@ -168,12 +169,19 @@ class View:
         if shard := runs[shown].get("shard"):
             title.append(f", scored by {printable(shard)}", style="dim")
         yield title
-        taken = _LINES_AROUND + len(verdicts) + len(sentences)
-        yield ScoreTable(window, max(3, room - taken))
+        named = named_ranks(runs[shown], window)
+        taken = _LINES_AROUND + len(verdicts) + len(sentences) + bool(named)
+        yield ScoreTable(window, max(3, room - taken), named)
         yield from map(_in_one_line, sentences)
         yield from map(_in_one_line, _other_runs(runs, shown))
 
-    def _waiting(self) -> str:
+    def _waiting(self, runs: Json) -> str:
+        if self.run_id is not None and self.run_id not in runs:
+            known = names_text(runs, _MAX_NAMED) or "none"
+            return (
+                f"{self.collector} knows no run {printable(self.run_id)}, and waits for it; "
+                f"its runs: {known}"
+            )
         if self.run_id is not None:
             return f"no window of run {printable(self.run_id)} yet at {self.collector}"
         return f"no window yet at {self.collector}: waiting for ranks to finish the first steps"

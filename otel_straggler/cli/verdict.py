@@ -8,10 +8,18 @@ from typing import TypeVar
 
 import click
 
-from otel_straggler.cli.exchange import DEFAULT_COLLECTOR, Server, collector_url, fetch_report
+from otel_straggler.cli.exchange import (
+    DEFAULT_COLLECTOR,
+    Server,
+    collector_url,
+    fetch_report,
+    known_run,
+)
 from otel_straggler.cli.explanation import DECIDED, explanation
 from otel_straggler.cli.fitting_table import seconds_of
+from otel_straggler.cli.hang_explanation import HangExplanation
 from otel_straggler.cli.liveness_lines import is_over
+from otel_straggler.cli.report_source import LiveRunViews
 from otel_straggler.cli.text import AS_JSON, Json, printable, rank_key, report_console, user_name
 from otel_straggler.detect.hangs.states import HANGS
 from otel_straggler.errors import ConfigError
@@ -48,14 +56,29 @@ def _about_one(function: _Command) -> _Command:
 @_about_one
 @AS_JSON
 def explain(subject: str, run_id: str | None, collector: str, as_json: bool) -> None:
-    """Show the numbers that a verdict rests on: of the subject and of its peers."""
-    report = fetch_report(collector_url(collector))
+    """Show the numbers that a verdict rests on: of the subject and of its peers; of a hang, who is
+    waited for, where, and since when."""
+    url = collector_url(collector)
+    report = fetch_report(url)
+    known_run(report, run_id, url)
+    if subject == _HANG or hung_group(subject) is not None:
+        run_id, group = _result_hang(report, subject, run_id, or_past=True)
+        _explain_hang(LiveRunViews(url).run_view(run_id, group), as_json=as_json)
+        return
     run_id, run, verdict = _result(report, subject, run_id, or_newest=True)
     reported = explanation(run_id, run, verdict)
     if as_json:
         click.echo(json.dumps(reported.as_json()))
     else:
         report_console().print(reported)
+
+
+def _explain_hang(run_view: Json, *, as_json: bool) -> None:
+    explained = HangExplanation(run_view)
+    if as_json:
+        click.echo(json.dumps(explained.as_json()))
+    else:
+        report_console().print(explained)
 
 
 @command.command(short_help="It is wrong: do not page for it until it is confirmed again.")
@@ -88,8 +111,10 @@ def _decide(
 ) -> None:
     url = collector_url(collector)
     report = fetch_report(url)
+    known_run(report, run_id, url)
     if subject == _HANG or hung_group(subject) is not None:
-        run_id, subject_id = _result_hang(report, subject, run_id)
+        run_id, group = _result_hang(report, subject, run_id)
+        subject_id = hang_subject(group)
     else:
         run_id, _, verdict = _result(report, subject, run_id)
         subject_id = verdict["subject_id"]
@@ -122,7 +147,7 @@ def _result(
     Raises:
         ConfigError: there is none, or more than one.
     """
-    runs = report["runs"] if run_id is None else {run_id: report["runs"].get(run_id, {})}
+    runs = report["runs"] if run_id is None else {run_id: report["runs"][run_id]}
     result = [
         (name, run, verdict)
         for name, run in runs.items()
@@ -144,19 +169,26 @@ def _result(
     raise ConfigError.of("SUBJECT", subject, expected, remedy)
 
 
-def _result_hang(report: Json, subject: str, run_id: str | None) -> tuple[str, str]:
-    """Run and ``subject_id`` of a hang; a named group need not hang.
+def _result_hang(
+    report: Json, subject: str, run_id: str | None, *, or_past: bool = False
+) -> tuple[str, str]:
+    """Run and group of a hang; a named group need not hang.
+
+    Args:
+        or_past: if none hangs now, one that has hung before.
 
     Raises:
         ConfigError: there is none, or more than one.
     """
     group = hung_group(subject)
-    runs = report["runs"] if run_id is None else {run_id: report["runs"].get(run_id, {})}
+    runs = report["runs"] if run_id is None else {run_id: report["runs"][run_id]}
     known = [(name, world) for name, run in runs.items() for world in run.get("liveness", ())]
     hung = [(name, world) for name, world in known if world["state"] in HANGS]
+    if not hung and or_past:
+        hung = [(name, world) for name, world in known if world.get("earlier")]
     result = [one for one in (hung if group is None else known) if group in (None, one[1]["group"])]
     if len(result) == 1:
-        return result[0][0], hang_subject(result[0][1]["group"])
+        return result[0][0], result[0][1]["group"]
     names = [f"{hang_subject(world['group'])} (run {name})" for name, world in hung or known]
     some = ", ".join(printable(name, 120) for name in names[:10])
     expected, remedy = f"one of: {some}", "Name one of them, and its --run."

@@ -5,7 +5,7 @@ Like ``report_table`` this reads the JSON report, so that ``score`` and ``top`` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from rich.text import Text
@@ -227,11 +227,24 @@ def without_victims(run: Json, window: Json) -> tuple[dict[str, Any], list[Text]
     return {**window, "stragglers": kept}, lines
 
 
-def called_ranks(run: Json, window: Json) -> frozenset[str]:
-    """Keys of the ranks that an active verdict names, directly or by node."""
+def named_ranks(run: Json, window: Json) -> frozenset[str]:
+    """Keys of the ranks that lines about the run name: of verdicts, suspicions too, and of those
+    for whom a hang waits."""
+    prefix = f"{window['group']}/" if window["group"] else ""
+    hung = {
+        f"{prefix}{rank}"
+        for world in run.get("liveness", ())
+        if world["group"] == window["group"]
+        for rank in world.get("culprits", ())
+    }
+    return called_ranks(run, window, _STYLES) | (hung & set(window["ranks"]))
+
+
+def called_ranks(run: Json, window: Json, states: Collection[str] = CALLED_SLOW) -> frozenset[str]:
+    """Keys of the ranks that a verdict in one of these states names, directly or by node."""
     keys: set[str] = set()
     for verdict in current_verdicts(run):
-        if verdict["state"] in CALLED_SLOW and verdict["group"] == window["group"]:
+        if verdict["state"] in states and verdict["group"] == window["group"]:
             if verdict["scope"] == "rank":
                 keys.add(rank_key(verdict))
             elif verdict["scope"] == "host":

@@ -78,7 +78,7 @@ def account_json(
             name: {
                 "seconds": ns / 1e9,
                 "share": ns / wall_ns if wall_ns and name != EXCLUDED else None,
-                "meaning": _meaning(name),
+                "meaning": meaning(name),
             }
             for name, ns in zip(of.categories, of.run_ns.tolist(), strict=True)
         },
@@ -214,7 +214,8 @@ def _shares(row: Any, whole: Any) -> list[float]:
     return [round(share, 5) for share in shares.tolist()]
 
 
-def _meaning(name: str) -> str:
+def meaning(name: str) -> str:
+    """What a category of time is, in words."""
     if name == PRODUCTIVE:
         return "steps that count"
     if name == EXCLUDED:

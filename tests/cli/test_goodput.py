@@ -2,12 +2,23 @@
 
 import io
 import json
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from otel_straggler.cli import main
+from otel_straggler.collector.service import Collector
+from otel_straggler.collector.settings import (
+    CollectorSettings,
+    MetricsSettings,
+    ReceiverSettings,
+)
 from otel_straggler.goodput.job_events import JobEvent, event_line
 from otel_straggler.semconv import BADPUT
+
+from ..waiting import eventually
 
 MINUTE = 60 * 10**9
 EXAMPLE = (
@@ -172,3 +183,70 @@ def test_standard_input_is_the_default(call, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("sys.stdin", Stdin)
     assert "goodput" in call("goodput")[1]
+
+
+# --- of a run that a collector knows --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def collector() -> Iterator[str]:
+    """Its --metrics URL; it knows a run of 120 steps that has ended."""
+    free = "127.0.0.1:0"
+    running = Collector(
+        CollectorSettings(
+            receivers=ReceiverSettings(otlp_http=free, otlp_grpc=free),
+            metrics=MetricsSettings(listen=free),
+        )
+    )
+    addresses = running.start()
+    try:
+        url = f"http://{addresses['otlp_http']}"
+        sent = ["simulate", "--ranks", "4", "--steps", "120", "--run-id", "known", "--send", url]
+        assert main(sent) == 0
+        yield f"http://{addresses['metrics']}"
+    finally:
+        running.stop()
+
+
+def page_of(url: str, path: str) -> dict:
+    with urllib.request.urlopen(f"{url}{path}") as answer:
+        return json.load(answer)
+
+
+def test_a_run_is_asked_of_the_collector_as_by_its_neighbours(
+    call, collector: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the numbers of the page; a name that is no file needs no option."""
+    eventually(
+        lambda: [run["state"] for run in page_of(collector, "/v1/runs")["runs"]] == ["finished"]
+    )
+    known = page_of(collector, "/v1/run?run=known")["run"]["goodput"]
+    out = tmp_path / "out.json"
+    code, output, _ = call("goodput", "known", "--collector", collector, "--json", out)
+    assert code == 0
+    assert f"known: goodput {100 * known['goodput']:.2f} % of " in output
+    assert "4 ranks, 1 attempt" in output
+    assert "steps that count" in output
+    [run] = runs_in(out)
+    assert run["goodput"] == known["goodput"]
+    assert sum(each["seconds"] for each in run["categories"].values()) == pytest.approx(
+        run["elapsed_s"], abs=0.01
+    )
+    assert run["ranks"] is None  # a collector does not keep them, and that is no empty list
+    monkeypatch.setattr("otel_straggler.cli.goodput.DEFAULT_COLLECTOR", collector)
+    assert call("goodput", "known")[1] == output
+
+
+def test_what_a_collector_does_not_keep_is_refused_with_where_it_is(call, collector: str) -> None:
+    """Instead of being left out in silence."""
+    code, _, errors = call("goodput", "known", "--collector", collector, "--html", "x.html")
+    assert code == 2
+    assert "--html: got 'x.html'; expected a run that is not read from a collector" in errors
+    assert "--history" in errors
+
+
+def test_a_name_that_is_neither_a_file_nor_a_run_is_both_in_the_error(call) -> None:
+    """It may have been a typing error in either."""
+    code, _, errors = call("goodput", "rnu.jsonl", "--collector", "http://127.0.0.1:9")
+    assert code == 2
+    assert "there is no file rnu.jsonl, and as a run: http://127.0.0.1:9" in errors

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from otel_straggler import semconv
 from otel_straggler.recordings.files import read_recording
 from otel_straggler.testing import CapturedRequests
 
@@ -102,12 +103,14 @@ def test_the_first_steps_are_sent_at_once_and_dated_back(call) -> None:
 
 
 def test_without_speed_a_run_is_sent_as_it_is(call) -> None:
-    """Spans only."""
+    """Spans, and how each rank has ended."""
     with CapturedRequests() as sink:
         code, _, _ = call(*SMALL, "--send", sink.url)
         assert code == 0
         assert sink.spans()
-        assert not sink.points()
+        ends = sink.points(semconv.RANK_FINISHED)
+        assert [point.attributes["outcome"] for point in ends] == ["ok"] * len(ends) != []
+        assert len(sink.points(semconv.HEARTBEAT)) == len(ends)  # only the last of each rank
 
 
 @pytest.mark.parametrize(

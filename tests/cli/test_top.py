@@ -115,6 +115,40 @@ def test_verdicts_are_the_first_lines(call, collector, report, by_hand) -> None:
     assert "no straggler" not in output
 
 
+def test_ranks_that_the_lines_name_are_marked_in_the_table(
+    call, collector, report, by_hand
+) -> None:
+    """Also where no score is below the threshold, and of a hang; they come first."""
+    once = ("top", "--collector", collector.url, "--once")
+
+    def marked() -> list[str]:
+        lines = (line.split() for line in call(*once)[1].splitlines())
+        return [words[1] for words in lines if words[:1] == [">"] and words[1].isdigit()]
+
+    collector.answer = report("healthy")
+    assert marked() == []
+    run_verdicts = by_hand.run_verdicts(by_hand.verdict(), worlds=(by_hand.world(),))
+    collector.answer = run_verdicts_report(report("healthy"), run_verdicts)
+    assert marked() == ["5"]
+    result = json.loads(collector.answer)
+    result["runs"]["simulated"]["liveness"] = [hanging(culprits=[2])]
+    collector.answer = json.dumps(result).encode()
+    assert marked() == ["2", "5"]
+    output = call(*once)[1].splitlines()
+    assert "> before a rank: named here" in output
+    first = next(at for at, line in enumerate(output) if line.startswith("rank"))
+    assert [line.split()[1] for line in output[first + 2 : first + 4]] == ["2", "5"]
+
+
+def test_a_run_that_nobody_knows_is_waited_for_as_such(report) -> None:
+    """While it polls; it may be on its way, or misspelled."""
+    console = Console(width=200, record=True)
+    view = View({"runs": json.loads(report("healthy"))["runs"]}, "another", "http://c:9464")
+    console.print(view)
+    text = console.export_text()
+    assert "http://c:9464 knows no run another, and waits for it; its runs: simulated" in text
+
+
 def hanging(state: str = "partly_lost", **changes: object) -> dict[str, object]:
     """A world of the report's block ``liveness``."""
     reported = {"group": "", "state": state, "since_s": 1_790_000_000.0, "acknowledged": False}
@@ -215,7 +249,7 @@ def test_many_verdicts_leave_room_for_the_table(collector, report, by_hand) -> N
     assert [line[:9] for line in lines[:5]] == ["confirmed"] * 5
     assert lines[0].endswith("…")
     assert lines[5] == "and 25 confirmed that lose less"
-    assert any(line.split()[:2] == ["5", "node-1"] for line in lines)
+    assert any(line.split()[:3] == [">", "5", "node-1"] for line in lines)
 
 
 def test_a_collector_without_a_window_is_no_error(call, collector) -> None:

@@ -20,6 +20,7 @@ from otel_straggler.collector.settings import (
     ScoringSettings,
 )
 from otel_straggler.collector.views.report_json import RunReport, report_json
+from otel_straggler.simulate.replay import Replay
 
 from ..waiting import eventually
 
@@ -42,7 +43,9 @@ def collector() -> Iterator[str]:
     addresses = running.start()
     try:
         url = f"http://{addresses['otlp_http']}"
-        assert main(["simulate", *RUN, "--send", url]) == 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Replay, "end", lambda *_: None)  # it is to be a run that goes on
+            assert main(["simulate", *RUN, "--send", url]) == 0
         yield f"http://{addresses['metrics']}"
     finally:
         running.stop()
@@ -55,6 +58,35 @@ def verdict(call: Any, collector: str) -> Verdict:
         return answer
 
     return run
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("verdict", "explain", "5", "--run", "another"),
+        ("verdict", "explain", "hang", "--run", "another"),
+        ("verdict", "mute", "hang", "--for", "1h", "--reason", "x", "--run", "another"),
+        ("top", "--once", "--run", "another"),
+        ("report", "another"),
+        ("goodput", "another"),
+        ("hang", "stacks", "--run", "another"),
+    ],
+    ids=" ".join,
+)
+def test_an_unknown_run_is_said_to_be_unknown(
+    call: Any, collector: str, command: tuple[str, ...]
+) -> None:
+    """By every command that takes one, with those that there are."""
+    code, out, err = call(*command, "--collector", collector)
+    assert (code, out) == (2, "")
+    assert "got 'another'; expected one of: simulated" in err
+    assert err.count("\n") == 1
+
+
+def test_a_run_that_does_not_hang_has_no_hang_to_explain(verdict: Verdict) -> None:
+    code, out, err = verdict("explain", "hang")
+    assert (code, out) == (2, "")
+    assert "got 'hang'; expected a run that is stuck or lost" in err
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +155,6 @@ def test_a_dismissed_verdict_calls_nobody_until_it_is_restored(
     ("arguments", "printed"),
     [
         (("explain", "99"), "SUBJECT: got '99'; expected one of: rank/node-0/5 (run simulated)"),
-        (("explain", "5", "--run", "another"), "expected a verdict; there is none"),
         (("mute", "5", "--reason", "x", "--for", "8x"), "--for: got '8x'; expected a number and s"),
         (("mute", "5", "--reason", "x", "--for", "31d"), "seconds: got 2678400.0; expected 1 to"),
         (("dismiss", "5", "--reason", " "), "reason: got ' '; expected a text of 1 to 500"),

@@ -14,6 +14,11 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.cli import main
+from otel_straggler.cli.hang_targets import Target, check_rank
+from otel_straggler.errors import InputError
+from otel_straggler.model.diagnostics import StacksHead
+
 RANK = Path(__file__).with_name("hanging_rank.py")
 RANKS = 3
 LONGEST_S = 90.0
@@ -109,3 +114,45 @@ def test_all_ranks_killed_are_lost_not_finished(job: Job) -> None:
         process.kill()
     result = job.wait_for(state="lost", ranks={"lost": RANKS})
     assert result["culprits"] == [0, 1, 2]
+
+
+@pytest.mark.demo
+def test_a_hang_is_explained_and_its_ranks_are_found_by_their_processes(
+    job: Job, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without any folder: ranks tell the number of their process with their heartbeats."""
+    pids = [process.pid for process in job.ranks]
+    run = get(f"{job.collector.url}/v1/run?run=hanging")
+    assert run["ranks"]["pid"] == pids
+    job.ranks[1].send_signal(signal.SIGSTOP)
+    job.wait_for(state="partly_lost", ranks={"stuck": 2, "lost": 1})
+    collector = ("--collector", job.collector.url)
+    assert main(["verdict", "explain", "hang", *collector]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("Rank 1 on ")
+    assert "hang, run hanging" in told
+    assert "2 ranks; 2 of 2 at step " in told
+    assert "in backward" in told
+    main(["hang", "stacks", "--rank", "0", *collector])  # py-spy may not be there, nor trace here
+    assert f"rank 0 ({pids[0]}): " in "".join(capsys.readouterr())
+    commands = get(f"{job.collector.url}/v1/rank?run=hanging&rank=0")["commands"]
+    assert commands[0].startswith(f"otel-straggler hang stacks --pid {pids[0]}  # on ")
+    assert main(["hang", "stacks", "--rank", "7", *collector]) == 2
+    assert "are over, or not on " in capsys.readouterr().err
+
+
+def test_a_process_that_is_another_rank_here_is_not_taken_for_it() -> None:
+    """As of a rank in another container, whose number another process has here."""
+    other = subprocess.Popen(["sleep", "60"], env={**os.environ, "RANK": "3"})
+    try:
+        check_rank(Target(pid=other.pid, head=StacksHead(rank="3")))
+        with pytest.raises(InputError, match=f"process {other.pid} here is rank 3"):
+            check_rank(Target(pid=other.pid, head=StacksHead(rank="5")))
+    finally:
+        other.kill()
+        other.wait(30)
+
+
+def get(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return json.load(answer)
