@@ -188,7 +188,8 @@ def noise_of_sum(behind: Floats) -> Floats:
     step; NaN where nothing is known."""
     middle = np.nanmedian(behind, axis=0)
     spread: Floats = np.nanmedian(np.abs(behind - middle), axis=0)
-    return _MAD_TO_SIGMA * spread * np.sqrt((~np.isnan(behind)).sum(axis=0))
+    noise: Floats = _MAD_TO_SIGMA * spread * np.sqrt((~np.isnan(behind)).sum(axis=0))
+    return noise
 
 
 def _noise(behind: Floats, late_by: Floats) -> float:

@@ -19,6 +19,8 @@ from otel_straggler.cli.hang_targets import Target, check_rank
 from otel_straggler.errors import InputError
 from otel_straggler.model.diagnostics import StacksHead
 
+from ..waiting import eventually
+
 RANK = Path(__file__).with_name("hanging_rank.py")
 RANKS = 3
 LONGEST_S = 90.0
@@ -144,7 +146,9 @@ def test_a_hang_is_explained_and_its_ranks_are_found_by_their_processes(
 def test_a_process_that_is_another_rank_here_is_not_taken_for_it() -> None:
     """As of a rank in another container, whose number another process has here."""
     other = subprocess.Popen(["sleep", "60"], env={**os.environ, "RANK": "3"})
+    environment = Path(f"/proc/{other.pid}/environ")
     try:
+        eventually(lambda: b"RANK=3" in environment.read_bytes())  # once it has become sleep
         check_rank(Target(pid=other.pid, head=StacksHead(rank="3")))
         with pytest.raises(InputError, match=f"process {other.pid} here is rank 3"):
             check_rank(Target(pid=other.pid, head=StacksHead(rank="5")))
