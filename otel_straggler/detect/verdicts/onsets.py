@@ -67,7 +67,7 @@ class StepBegins:
 
     def add(self, block: StepTable) -> None:
         """The next steps, of all ranks of the world."""
-        begin_ns = block.start_ns[0]
+        begin_ns = block.start_ns[0].copy()  # not the whole table with it
         known = begin_ns[begin_ns > 0]
         if len(known):
             self._of_ranks.append((self._length, begin_ns))
