@@ -37,7 +37,7 @@ def test_a_verdict_has_the_keys_that_scripts_rely_on(by_hand: Any) -> None:
     ]  # fmt: skip
     assert set(result) - set(PROMISED) == {
         "group", "attempt", "at_step", "at_ns", "n_peers", "own_s", "peers_s", "pages",
-        "is_localised", "began", "cause_text", "on_gpu", "detail",
+        "is_localised", "began", "cause_text", "on_gpu", "detail", "since_ns",
     }  # fmt: skip
 
 

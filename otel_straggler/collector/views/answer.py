@@ -25,6 +25,7 @@ from otel_straggler.collector.views.answer_type import (
 from otel_straggler.collector.views.answer_verdict import (
     MARK_SECTIONS,
     facts_of,
+    first_verdict,
     has_only_steps,
     headline,
     verdict_answer,
@@ -33,18 +34,13 @@ from otel_straggler.collector.views.first_failure import first_failure
 from otel_straggler.collector.views.heat import Heat, heat_of
 from otel_straggler.collector.views.notes import failure_text
 from otel_straggler.collector.views.numbers import duration, percent
-from otel_straggler.collector.views.verdict_json import standing
 from otel_straggler.collector.views.world_view import Awaited, RankHeartbeats, WorldView
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.model.failure import Failure
 from otel_straggler.model.hidden_waiting import HOW_TO_SEE, hidden_text
 from otel_straggler.model.rank_names import ranks_text
-from otel_straggler.model.verdict import CALLED_SLOW, Verdict, WorldSummary, time_text
+from otel_straggler.model.verdict import Verdict, WorldSummary, time_text
 
-_CALLED_FOR_S: Final = 10.0
-_SUSPECTED_FOR_S: Final = 30.0
-"""So long a verdict has stood before it is the headline: one that goes again is nobody's business.
-"""
 _STARTS_S: Final = 60.0
 _QUORUM: Final = 0.999
 _MIN_PEERS: Final = VerdictSettings().min_peers
@@ -70,7 +66,7 @@ def answer_of(view: WorldView) -> Json:
     if view.awaited is not None:
         before = answer_of(replace(view, awaited=None, is_live=True))
         return _awaited(view, view.awaited, before["headline"])
-    verdict = _first_verdict(view)
+    verdict = first_verdict(view)
     if view.has_ended:
         return _ended(view, verdict)
     if view.hang is not None and view.hang.state == "forgotten":
@@ -100,31 +96,6 @@ def answer_of(view: WorldView) -> Json:
     if has_only_steps(view):
         result["advice"] = [*result["advice"], MARK_SECTIONS]
     return result
-
-
-def _is_stale(view: WorldView, verdict: Verdict) -> bool:
-    """True for a suspicion from before a restart that this attempt has not renewed."""
-    is_suspicion = verdict.state not in CALLED_SLOW
-    return is_suspicion and view.has_verdicts and view.is_of_before(verdict)
-
-
-def _first_verdict(view: WorldView) -> Verdict | None:
-    """Return the most important standing verdict; None if none stands."""
-    stands = standing(view.current, view.run_verdicts.silenced)
-    return next((v for v in stands if not _is_stale(view, v) and _has_lasted(view, v)), None)
-
-
-def _has_lasted(view: WorldView, verdict: Verdict) -> bool:
-    """Whether it has stood for long enough to be the headline, by the senders' clock; at the end
-    what was confirmed need not."""
-    is_called = verdict.state in CALLED_SLOW
-    if view.is_of_before(verdict) or (is_called and view.has_ended):
-        return True
-    newest_s = (view.received_at_s or view.now_s) if view.has_ended else view.now_s
-    newest_s -= view.clock_s
-    if view.table is not None:
-        newest_s = max(newest_s, view.table.end_ns / 1e9)
-    return newest_s - verdict.at_ns / 1e9 >= (_CALLED_FOR_S if is_called else _SUSPECTED_FOR_S)
 
 
 # --- no rank is called slow ----------------------------------------------------------------------
@@ -241,15 +212,18 @@ def _waiting(view: WorldView) -> tuple[str, str]:
         steps = [] if view.heartbeats is None else view.heartbeats.step.tolist()
         step = max(steps, default=-1)
         if step > 0:  # or this collector was restarted, or started later
-            is_new = view.began_at_s is not None and view.now_s - view.began_at_s < _STARTS_S
-            head = "The run is starting" if is_new else head
+            head = "The run is starting" if _is_new(view) else head
             return head, f"{head}: {of_all} have reported, up to step {step:,}."
         return "Waiting for the first steps", f"{head}; {of_all} have reported."
-    head = "Too early for a verdict"
+    head = "The run is starting" if _is_new(view) else "Too early for a verdict"
     heat = heat_of(view)
     if heat is None or not np.isfinite(heat.cells).any():
         return head, f"{head}: no rank times can be compared yet."
     return head, f"{head}: in the newest window {_hottest_text(heat)}; a verdict needs more data."
+
+
+def _is_new(view: WorldView) -> bool:
+    return view.began_at_s is not None and view.now_s - view.began_at_s < _STARTS_S
 
 
 def lone_processes(view: WorldView) -> int:

@@ -28,6 +28,10 @@ from otel_straggler.model.verdict import CALLED_SLOW, Verdict
 from otel_straggler.semconv import STEP_SPAN
 
 _BAD_SLOWDOWN: Final = 1.10
+_CALLED_FOR_S: Final = 10.0
+_SUSPECTED_FOR_S: Final = 30.0
+"""So long a verdict has stood before it is the headline: one that goes again is nobody's business.
+"""
 _NOT_LOCALISED: Final = (
     "The run is slower than before; which rank is slow is unknown",
     "The run was slower than before; which rank was slow is unknown",
@@ -37,6 +41,31 @@ MARK_SECTIONS: Final = (
     "Mark what a step consists of, on all ranks: with ots.section('data'), and the same for "
     "'forward', 'backward' and 'optimizer'."
 )
+
+
+def first_verdict(view: WorldView) -> Verdict | None:
+    """Return the most important standing verdict; None if none stands."""
+    stands = standing(view.current, view.run_verdicts.silenced)
+    return next((v for v in stands if not _is_stale(view, v) and _has_lasted(view, v)), None)
+
+
+def _is_stale(view: WorldView, verdict: Verdict) -> bool:
+    """True for a suspicion from before a restart that this attempt has not renewed."""
+    is_suspicion = verdict.state not in CALLED_SLOW
+    return is_suspicion and view.has_verdicts and view.is_of_before(verdict)
+
+
+def _has_lasted(view: WorldView, verdict: Verdict) -> bool:
+    """Whether it has stood for long enough to be the headline, by the senders' clock; at the end
+    what was confirmed need not."""
+    is_called = verdict.state in CALLED_SLOW
+    if view.is_of_before(verdict) or (is_called and view.has_ended):
+        return True
+    newest_s = (view.received_at_s or view.now_s) if view.has_ended else view.now_s
+    newest_s -= view.clock_s
+    if view.table is not None:
+        newest_s = max(newest_s, view.table.end_ns / 1e9)
+    return newest_s - verdict.at_ns / 1e9 >= (_CALLED_FOR_S if is_called else _SUSPECTED_FOR_S)
 
 
 def verdict_answer(view: WorldView, verdict: Verdict) -> Json:

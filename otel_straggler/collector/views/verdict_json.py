@@ -24,9 +24,9 @@ Json: TypeAlias = dict[str, Any]
 
 _FIELDS: Final = (
     "subject_id", "scope", "rank", "node", "role", "section", "cause", "state", "evidence",
-    "slowdown", "since_step", "since_ns", "confirmed_step", "confidence",
+    "slowdown", "since_step", "confirmed_step", "confidence",
     "gpu_seconds_lost_per_hour", "sentence", "group", "attempt", "at_step", "at_ns", "began",
-    "n_peers", "own_s", "peers_s", "pages", "is_localised",
+    "n_peers", "own_s", "peers_s", "pages", "is_localised", "since_ns",
 )  # fmt: skip
 _WORLD_FIELDS: Final = (
     "slowdown", "waste", "m_w", "m_s", "cause", "resolvable_slowdown", "coverage", "group",
