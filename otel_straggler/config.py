@@ -237,7 +237,7 @@ class ClientSettings:
     restarts_left: int | None = setting(
         None,
         None,
-        Variable("TORCHELASTIC_MAX_RESTARTS", "3"),
+        Variable("TORCHELASTIC_MAX_RESTARTS", "3", (("TORCHELASTIC_RESTART_COUNT", "1"),)),
         name="restarts that are left",
         otherwise="unknown",
         meaning="torchelastic's limit, of which the restarts so far are taken: a run that fails "

@@ -58,7 +58,7 @@ class AlertSettings:
         900.0,
         _WINDOW,
         "how long an alert on a failed run fires: long enough for receivers that are down for some "
-        "minutes, short enough that nobody looks after it the next day. A new attempt ends it at "
+        "minutes, short enough that it is over the next day. A new attempt ends it at "
         "once",
     )
     missing_for_seconds: float = option(

@@ -76,10 +76,10 @@ def restarts_left(env: Mapping[str, str]) -> int | None:
     >>> restarts_left({"TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RESTART_COUNT": "1"})
     2
     """
-    most, so_far = (
+    maximum, so_far = (
         _number(env, f"TORCHELASTIC_{name}").value for name in ("MAX_RESTARTS", "RESTART_COUNT")
     )
-    return None if most is None or so_far is None else max(most - so_far, 0)
+    return None if maximum is None or so_far is None else max(maximum - so_far, 0)
 
 
 def other_rank_numbers(env: Mapping[str, str]) -> str:
