@@ -192,7 +192,7 @@ def run_state(
     ended = {OUTCOMES[code] for code in set(heartbeats.ended[heartbeats.has_ended].tolist())}
     is_lost = states == LOST
     # Also once the end of the run has explained why they are silent.
-    is_wordless = is_lost | ((states == FINISHED) & ~heartbeats.has_ended)
+    is_wordless = is_lost | ((states == ENDED) & ~heartbeats.has_ended)
     is_alive = np.isin(states, (OK, LATE, STUCK)) | ((states == STARTING) & ~_unheard(heartbeats))
     for outcome in _WORST_FIRST:
         if (

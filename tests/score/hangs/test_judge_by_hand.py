@@ -154,11 +154,11 @@ def test_who_was_silent_when_the_run_ended_has_ended_with_it(heartbeats_of: Any)
     judge = HangDetector()
     ended = {"ended": dict.fromkeys((0, 1, 2), "failed")}
     result = at(heartbeats_of, judge, 1_000.0, 50.0, silent_s={3: 50.0}, **ended)
-    assert (result.state, result.state_of(3), result.blame) == ("failed", "finished", None)
+    assert (result.state, result.state_of(3), result.blame) == ("failed", "ended", None)
     back = at(heartbeats_of, judge, 1_060.0, 1.0, silent_s={3: 110.0})
-    assert (back.state, back.state_of(3)) == ("training", "finished")
+    assert (back.state, back.state_of(3)) == ("training", "ended")
     lost = at(heartbeats_of, judge, 1_100.0, 1.0, silent_s={0: 30.0, 3: 150.0})
-    assert (lost.state_of(0), lost.state_of(3)) == ("lost", "finished")
+    assert (lost.state_of(0), lost.state_of(3)) == ("lost", "ended")
 
 
 def test_a_run_that_ends_just_now_is_no_hang_unless_it_was_one(heartbeats_of: Any) -> None:

@@ -39,8 +39,8 @@ def run_of(heartbeats: HeartbeatTable, timeout_s: float = 100.0) -> str:
         ({"silent_s": {1: NAN}, "stalled_s": {1: NAN}}, "starting"),
         ({"step": {1: -1}, "section": {1: ""}, "is_working": {1: False}}, "starting"),
         ({"ended": {1: "ok"}, "silent_s": {1: 900.0}}, "finished"),
-        ({"ended": {1: "failed"}, "stalled_s": {1: 900.0}}, "finished"),
-        ({"ended": {1: "unknown"}}, "finished"),
+        ({"ended": {1: "failed"}, "stalled_s": {1: 900.0}}, "failed"),
+        ({"ended": {1: "unknown"}}, "ended"),
     ],
 )
 def test_a_rank_is_called_by_what_it_last_said(
@@ -102,16 +102,16 @@ SIX = {1: "preempted", 2: "preempted", 3: "preempted", 4: "preempted", 5: "preem
     ("silent_s", "nodes", "state"),
     [
         # rank 0 alone says nothing; all others were ended by SIGTERM 100 s ago
-        (104.0, (0, 0, 0, 1, 1, 1), "lost"),  # its neighbours spoke: it was killed first
-        (104.0, (0, 1, 1, 1, 1, 1), "lost"),  # the only rank of its node
-        (130.0, (0, 0, 0, 1, 1, 1), "lost"),  # it died long before
-        (390.0, (0, 0, 0, 1, 1, 1), "lost"),
+        (104.0, (0, 0, 0, 1, 1, 1), "failed"),  # its neighbours spoke: it was killed first
+        (104.0, (0, 1, 1, 1, 1, 1), "failed"),  # the only rank of its node
+        (130.0, (0, 0, 0, 1, 1, 1), "failed"),  # it died long before
+        (390.0, (0, 0, 0, 1, 1, 1), "failed"),
         (410.0, (0, 0, 0, 1, 1, 1), "preempted"),  # told of for five minutes
         (96.0, (0, 0, 0, 1, 1, 1), "preempted"),  # killed after it had outlived the SIGTERM
         (21.0, (0, 0, 0, 1, 1, 1), "preempted"),
     ],
 )
-def test_a_rank_that_died_before_the_others_were_ended_is_lost(
+def test_a_run_in_which_a_rank_died_before_the_others_were_ended_has_failed(
     heartbeats_of: Any, silent_s: float, nodes: tuple[int, ...], state: str
 ) -> None:
     """A launcher ends the rest when a rank was killed: that is a crash, not a preemption."""
