@@ -353,15 +353,16 @@ def test_a_rank_that_was_told_to_end_and_falls_silent_was_preempted(world: World
     assert world.series(semconv.RANK_STATE) == dict.fromkeys("0123", "ended")
 
 
-def test_a_rank_killed_before_its_launcher_ends_the_others_is_lost(world: World) -> None:
-    """Its neighbours on the node say that they were preempted; it says nothing."""
+def test_a_rank_killed_before_its_launcher_ends_the_others_is_a_failed_run(world: World) -> None:
+    """Its neighbours on the node say that they were preempted; it says nothing. And it stays so."""
     world.now_s += 2.0
     for rank in range(RANKS):
         world.end(rank, "preempted") if rank != 2 else None
-    world.now_s += 60.0
-    result = world.look()
-    assert (result["state"], result["culprits"]) == ("lost", [2])
-    assert world.series(semconv.RANK_STATE)["2"] == "lost"
+    for _ in range(2):
+        world.now_s += 60.0
+        result = world.look()
+        assert (result["state"], result["culprits"]) == ("failed", [])
+    assert world.series(semconv.RANK_STATE)["2"] == "finished"
 
 
 @pytest.mark.parametrize("model", ["", "NVIDIA H200"])
