@@ -95,8 +95,8 @@ def _expression(rule: AlertRule, settings: AlertSettings) -> str:
 def _condition(rule: AlertRule) -> str:
     """The series that records it, without its time.
 
-    >>> _condition(CATALOGUE[6])
-    'alert:straggler_rank_straggling:critical'
+    >>> _condition(next(rule for rule in CATALOGUE if rule.name == "StragglerHostSlow"))
+    'alert:straggler_host_slow:critical'
     """
     words = re.findall("[A-Z][a-z]+", rule.name)
     return f"alert:{'_'.join(words).lower()}:{rule.severity}"

@@ -153,7 +153,7 @@ def _in_words(run_id: str) -> str:
     digits are the first six of the UUID. Any other name stays.
 
     >>> _in_words("3f9a1c52-4b1e-4f6e-9a53-0d7c1f2b8e44"), _in_words("job-7")
-    ('run-brief-crane-3f9a1c', 'job-7')
+    ('run-deft-finch-3f9a1c', 'job-7')
     """
     if _UUID.fullmatch(run_id) is None:
         return run_id

@@ -51,12 +51,16 @@ def test_every_cause_has_a_next_action_and_a_suspicion_has_none(by_hand: Any) ->
     assert line == f"suspect: {by_hand.sentence}"
 
 
-def test_what_loses_most_comes_first_and_suspects_last(by_hand: Any) -> None:
+def test_who_notifies_people_comes_first_then_what_loses_most_and_suspects_last(
+    by_hand: Any,
+) -> None:
     """Who is called slow stands out; a suspicion is dim."""
     run_verdicts = by_hand.run_verdicts(
         by_hand.verdict("suspect", subject_id="1", gpu_seconds_lost_per_hour=9e9, sentence="four"),
-        by_hand.verdict(subject_id="2", gpu_seconds_lost_per_hour=10.0, sentence="three"),
-        by_hand.verdict("flapping", subject_id="3", gpu_seconds_lost_per_hour=20.0, sentence="two"),
+        by_hand.verdict(subject_id="2", gpu_seconds_lost_per_hour=10.0, sentence="two"),
+        by_hand.verdict(
+            "flapping", subject_id="3", gpu_seconds_lost_per_hour=20.0, sentence="three"
+        ),
         by_hand.verdict(subject_id="4", gpu_seconds_lost_per_hour=30.0, sentence="one"),
     )
     reported = [line.split(": ")[1].removesuffix(" Do") for line in lines(run_verdicts)]

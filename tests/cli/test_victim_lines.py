@@ -9,7 +9,7 @@ from otel_straggler.cli.verdict_lines import no_wait_line, without_victims
 RANKS = ("0", "1", "2", "3")
 CALLED = {
     "subject_id": "rank/a/2", "scope": "rank", "rank": 2, "node": "a", "group": "",
-    "state": "confirmed", "gpu_seconds_lost_per_hour": 60.0,
+    "state": "confirmed", "gpu_seconds_lost_per_hour": 60.0, "pages": True,
 }  # fmt: skip
 
 

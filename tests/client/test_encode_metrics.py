@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
 )
@@ -42,6 +44,7 @@ def test_the_collector_reads_what_the_rank_said(settings: ClientSettings) -> Non
         outcome="failed",
         dropped={"queue_full": 3, "ring_full": 1},
         folded={"attention": 12_000, "größe": 1},
+        pid=os.getpid(),
     )
     assert MetricDecoder().decode(body).heartbeats == (beat,)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 
 import pytest
@@ -68,6 +69,7 @@ def test_the_resource_says_which_rank_it_is(
     assert resource == sink.points()[0].resource
     assert resource.pop("straggler.session.id") == RECORDER.session.session_id
     assert resource.pop("straggler.recorder") == FORM
+    assert resource.pop("process.pid") == os.getpid()
     assert resource == {
         "team": "x",
         "service.name": "job",

@@ -362,6 +362,7 @@ def test_a_misspelled_variable_is_one_warning_with_the_right_name(sink: Captured
         "OTEL_STRAGGLER_SERVICE_HOST": "10.0.0.1",
         "OTEL_STRAGGLER_COLLECTOR_PORT_4318_TCP_ADDR": "10.0.0.1",
     }
+    env |= TORCHRUN
     lines = run(body, sink.url, RANK="0", WORLD_SIZE="4", **env).stderr.splitlines()
     assert [line for line in lines if "nothing reads it" in line] == [
         f"otel-straggler: OTEL_STRAGGLER_{name} is set, and nothing reads it. {remedy}"

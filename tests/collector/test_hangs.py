@@ -362,7 +362,7 @@ def test_a_rank_killed_before_its_launcher_ends_the_others_is_a_failed_run(world
         world.now_s += 60.0
         result = world.look()
         assert (result["state"], result["culprits"]) == ("failed", [])
-    assert world.series(semconv.RANK_STATE)["2"] == "finished"
+    assert world.series(semconv.RANK_STATE)["2"] == "ended"
 
 
 @pytest.mark.parametrize("model", ["", "NVIDIA H200"])

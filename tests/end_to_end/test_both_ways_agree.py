@@ -49,6 +49,7 @@ from ..servers.alertmanager import (
 pytestmark = pytest.mark.real_server
 
 FREE = "127.0.0.1:0"
+PAGE_URL = "https://pages.example"
 RANKS = 8
 QUICK = AlertsSettings(
     mode="page",
@@ -60,6 +61,7 @@ QUICK = AlertsSettings(
     keep_firing_seconds=60.0,
     evaluation_seconds=1.0,
     dashboard_url="https://grafana.example/d/run",
+    page_url=PAGE_URL,
     runbook_url="https://docs.example/RUNBOOK.md",
     alertmanager_url="https://alerts.example",
 )
@@ -160,7 +162,7 @@ def _resource(source: Source) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def running_collector(alertmanager: Alertmanager) -> Iterator[dict[str, str]]:
-    notify = NotifySettings(alertmanagers=(alertmanager.url,), resend_s=1.0)
+    notify = NotifySettings(alertmanagers=(alertmanager.url,), external_url=PAGE_URL, resend_s=1.0)
     collector = Collector(
         CollectorSettings(
             receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
