@@ -23,8 +23,8 @@ ENDED_BY_LAUNCHERS = ("killed", "host_gone")
 
 
 def watch(course: HangCourse, judge: HangDetector) -> tuple[float, HangStatus] | None:
-    """The first moment at which something is wrong, and what is said one heartbeat later: a hang, or
-    that the world which was to hang has failed."""
+    """The first moment at which something is wrong, and what is said one heartbeat later: a hang,
+    or that the world which was to hang has failed."""
     now_s = 0.0
 
     def look(at_s: float) -> HangStatus:
