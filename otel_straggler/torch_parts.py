@@ -9,6 +9,7 @@ wheels of other versions (``tests/torch_wheels.py``): torch is not imported.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib.util
 import re
@@ -24,6 +25,9 @@ READ: Final = ("2.4.1", "2.14.1")
 COMPILED: Final = ("torch/lib/libtorch_python.so", "torch/lib/libtorch_python.dylib")
 ReadFile = Callable[[str], "bytes | None"]
 """Returns a file of torch by its path, ``torch/...``; None: there is none."""
+_TRIES: Final = 4
+"""CPython 3.11 counts the depth of all threads that parse together (gh-106905), as those do that
+print a traceback: "AST constructor recursion depth mismatch" says nothing about the file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +290,9 @@ def _modules(names: list[str], read: ReadFile) -> Iterator[tuple[ast.Module, lis
 
 @functools.lru_cache(maxsize=64)
 def _parsed(content: bytes) -> ast.Module:
+    for _ in range(_TRIES):
+        with contextlib.suppress(SystemError):
+            return ast.parse(content)
     return ast.parse(content)
 
 
