@@ -296,7 +296,9 @@ def line_of(url: str, protocol: Any = "http/protobuf") -> str:
 
 @pytest.fixture(scope="module")
 def collector() -> Iterator[dict[str, str]]:
-    """Addresses of a real one."""
+    """Addresses of a real one; without what that needs, this was not tried."""
+    for name in ("httptools", "h2"):
+        pytest.importorskip(name)
     running = Collector(
         CollectorSettings(
             receivers=ReceiverSettings(otlp_http=FREE, otlp_grpc=FREE),
