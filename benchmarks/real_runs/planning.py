@@ -17,13 +17,13 @@ PLACES: Final[Mapping[str, float]] = {
     "outside": 0.012,
 }
 """Seconds per step that a rank that is well sleeps there; "outside" is in no section."""
-SECTIONS: Final[Mapping[str, frozenset[str]]] = {
+SECTIONS: Final[Mapping[str, frozenset[str | None]]] = {
     "data": frozenset({"data_loading"}),
     "forward": frozenset({"forward"}),
     "backward": frozenset({"backward"}),
-    "outside": frozenset({"(outside sections)"}),
+    "outside": frozenset({None}),
 }
-"""What a verdict on it may name."""
+"""What a verdict on it may name; outside of all sections a rank is late."""
 STEP_S: Final = 0.06
 """Of a run that is well, about: what it sleeps, and what four ranks compute on two cores."""
 SIZES: Final = (0.15, 0.3, 0.6, 1.0, 2.0)
