@@ -119,7 +119,7 @@ def summary(runs: Sequence[Json]) -> Json:
             "runs": len(healthy),
             "false_pages": sum(run["false_pages"] for run in healthy),
             "called_slow": sum(bool(run["called_slow"]) for run in healthy),
-            "most_changes": max((run["changes"] for run in healthy), default=0),
+            "max_changes": max((run["changes"] for run in healthy), default=0),
         },
         "faulty": {
             "runs": len(faulty),

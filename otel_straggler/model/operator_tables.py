@@ -19,7 +19,7 @@ MAX_NAME: Final = 200
 MAX_STEPS: Final = 1_000
 MAX_REASON: Final = 300
 TABLE_SUFFIX, STACKS_SUFFIX, FLOPS_SUFFIX = ".profiler_list.dat", ".stacks.txt", ".profiler_ds.txt"
-BESIDE_TRACES: Final = (TABLE_SUFFIX, STACKS_SUFFIX, FLOPS_SUFFIX)
+NOT_TRACES: Final = (TABLE_SUFFIX, STACKS_SUFFIX, FLOPS_SUFFIX)
 """Ends of the files that ``profile()`` writes for people, next to its traces; whoever reads a
 folder of traces passes them over."""
 OUTSIDE: Final = "(outside of operators)"

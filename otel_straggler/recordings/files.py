@@ -32,7 +32,7 @@ from otel_straggler.model.observation import (
     merge_batches,
     overlapping_sessions,
 )
-from otel_straggler.model.operator_tables import BESIDE_TRACES
+from otel_straggler.model.operator_tables import NOT_TRACES
 from otel_straggler.model.rank import Source
 from otel_straggler.otlp.identity import NO_RANK
 from otel_straggler.recordings.columns import (
@@ -117,7 +117,7 @@ def input_files(path: str, note: Note = lambda _: None) -> list[str]:
     visible = [
         entry
         for entry in entries
-        if not entry.name.startswith(".") and not entry.name.endswith(BESIDE_TRACES)
+        if not entry.name.startswith(".") and not entry.name.endswith(NOT_TRACES)
     ]
     kinds = {entry: _kind_of(entry) for entry in visible}
     files = [str(entry) for entry, kind in kinds.items() if stat.S_ISREG(kind)]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from otel_straggler.collector.history.postgres import is_postgres
 from otel_straggler.errors import InputError, StragglerError
-from otel_straggler.model.operator_tables import BESIDE_TRACES
+from otel_straggler.model.operator_tables import NOT_TRACES
 from otel_straggler.recordings.columns import Note
 from otel_straggler.recordings.files import (
     MAX_FILES,
@@ -212,7 +212,7 @@ def files_below(path: str, note: Note) -> Iterator[Path]:
     count = 0
     for file in sorted(Path(path).rglob("*")):
         is_hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
-        if is_hidden or file.suffix.lower() in _PLOTS or file.name.endswith(BESIDE_TRACES):
+        if is_hidden or file.suffix.lower() in _PLOTS or file.name.endswith(NOT_TRACES):
             continue
         if _is_regular(file):
             count += 1

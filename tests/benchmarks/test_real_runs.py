@@ -101,7 +101,7 @@ def test_every_page_about_a_healthy_run_is_false() -> None:
         "runs": 1,
         "false_pages": 1,
         "called_slow": 1,
-        "most_changes": 2,
+        "max_changes": 2,
     }
 
 

@@ -110,9 +110,8 @@ def _culprits_text(world: WorldStatus, ranks: Ints) -> str:
     n_left = sum(map(len, list(by_node.values())[_MAX_HOSTS:]))
     if n_left:
         texts.append(f"{n_left:,} more on {len(by_node) - _MAX_HOSTS:,} other hosts")
-    return (
-        texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}" if texts else ""
-    )
+    *earlier, last = texts or [""]
+    return f"{', '.join(earlier)} and {last}" if earlier else last
 
 
 def _failure(view: RunView, group: str) -> dict[str, Any]:
