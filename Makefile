@@ -74,7 +74,9 @@ nightly: ## all that there is: every dose, C++ test and neighbour; real servers 
 
 # Without DOSE=nightly, what is marked so is left to the night.
 ONLY_PUSH = $(if $(DOSE),, and not nightly)
-PYTEST = $(if $(DOSE),HYPOTHESIS_PROFILE=nightly )$(BIN)/python -m pytest --durations 40 --durations-min 2
+# Under CI a test that fails is tried once more; up to three that pass then are named and let through
+# (tests/conftest.py).
+PYTEST = $(if $(DOSE),HYPOTHESIS_PROFILE=nightly )$(BIN)/python -m pytest --durations 40 --durations-min 2 $(if $(CI),--reruns 1)
 
 # Much of a test is waiting: four at a time keep two cores busy. A file stays in one process, as
 # does a folder whose files share processes of their own (tests/conftest.py). They go out in their
