@@ -59,12 +59,13 @@ def plan_of(number: int) -> RunPlan:
     per_node = int(rng.choice([1, 2]))
     if per_node == 2 and ranks >= 8 and len(faults) == 1 and rng.random() < 0.4:
         faults = [replace(faults[0], ranks=(), host=faults[0].ranks[0] // 2)]
+    noise = float(rng.choice([0.005, 0.005, 0.03]))  # of those, ranks wait for each other by chance
     return RunPlan(
         layout=Layout(dp=ranks),
         steps=STEPS,
         seed=number,
         ranks_per_node=per_node,
-        noise=0.005,
+        noise=noise,
         common_mode=0.005,
         rank_offset=0.002,
         spikes=0.0,

@@ -45,6 +45,7 @@ class Drafts:
         ranks: findings of the ranks, not of the hosts.
         steps: numbers of the observed steps; begins: when they began.
         slow: (R,) ranks that are slow themselves, or on a slow host.
+        chance_s: (G,) seconds per step that peers who are not slow wait for the last of them.
         is_paging: of a subject, whether its newest verdict pages.
         tokens: (T, R); local: (S,) sections of own work.
     """
@@ -57,6 +58,7 @@ class Drafts:
     steps: StepNumbers
     begins: StepBegins
     slow: Bools
+    chance_s: Floats
     is_paging: Callable[[str], bool]
     tokens: Floats
     local: Bools
@@ -70,7 +72,8 @@ class Drafts:
         source = world.sources[row]
         n_peers = _n_known(recent[:, one.column], others)
         step_s = float(median_of_rows(self.ranks.costs.step_s[:, None])[0])
-        share = one.lost_s / step_s if step_s > 0.0 else 0.0
+        lost_s = self._waited_for(one)
+        share = lost_s / step_s if step_s > 0.0 else 0.0
         n_ranks = max(world.expected, world.n_ranks)
         draft = Verdict(
             run_id=source.run_id,
@@ -89,7 +92,7 @@ class Drafts:
             since_ns=self._since_ns(one, row),
             confidence=self._confidence(one, n_peers),
             began=one.began,
-            gpu_seconds_lost_per_hour=gpu_seconds_per_hour(one.lost_s, step_s, n_ranks),
+            gpu_seconds_lost_per_hour=gpu_seconds_per_hour(lost_s, step_s, n_ranks),
             loss_share=share,
             adds_up=one.is_late and one.since < 0,
             n_peers=n_peers,
@@ -104,6 +107,17 @@ class Drafts:
         is_chore = one.cause == "unknown"
         pages = would_page(draft, self.settings, is_paging=self.is_paging(subject))
         return replace(draft, pages=pages and not (is_chore or self._may_be_role(one)))
+
+    def _waited_for(self, one: Candidate) -> float:
+        """Seconds per step that the others wait for it, and would not wait for each other.
+
+        By chance one of them is always the last, by exponential times whose mean is known: an
+        excess e over their median makes the step longer by the mean of max(e - time, 0).
+        """
+        chance_s = float(self.chance_s[self.world.peers.code[one.row]])
+        if one.stalling is not None or one.since < 0 or not chance_s > 0.0:
+            return one.lost_s
+        return one.lost_s + chance_s * math.expm1(-one.lost_s / chance_s)
 
     def with_extra_work(self, draft: Verdict, one: Candidate) -> Verdict:
         """No cause where the time lies in a section that its peers do not run."""

@@ -5,7 +5,8 @@ contain that), the loss of
 
 - a verdict is the seconds per step that others wait for its subject / A;
 - a run is what equal work would save, or what the costliest slow subject costs if that is more,
-  or all those together that are slow in steps of their own;
+  or all those together that are slow in steps of their own. Without a pipeline it is theirs from
+  half of that on: the rest is what ranks wait for each other by chance, as in any run;
   its slowdown is 1 / (1 - loss): actual step / step without the loss;
 - ranks per hour is loss x ranks x 3600 seconds.
 
@@ -25,7 +26,8 @@ from otel_straggler.model.verdict import CALLED_SLOW, RunVerdicts, Verdict, Worl
 
 HOUR_S = 3600.0
 _MAIN_PART = 0.5
-"""Parts of the balance's loss are kept where that is so much of the loss."""
+"""Parts of the balance's loss are kept where that is so much of the loss; and who costs so much of
+it is the reason for it."""
 
 
 def loss_of(verdict: Verdict, world: WorldSummary) -> float:
@@ -55,6 +57,11 @@ def together(verdicts: Iterable[Verdict], losses: Iterable[float]) -> float:
     return min(1.0, max(costliest, added))
 
 
+def is_theirs(loss: float, of_balance: float, n_stages: int) -> bool:
+    """Whether a run's loss is that of its slow subjects, not what equal work would save."""
+    return loss > (of_balance if n_stages > 1 else _MAIN_PART * of_balance)
+
+
 def is_in_balance(verdict: Verdict, n_stages: int) -> bool:
     """Whether the balance of work of a pipeline has this loss, with the waiting that the schedule
     needs anyway, and which one rank's excess over its peers does not show."""
@@ -69,7 +76,7 @@ def with_costliest(world: WorldSummary, current: Iterable[Verdict]) -> WorldSumm
     called = [v for v in current if v.state in CALLED_SLOW and not is_in_balance(v, known_by)]
     loss = together(called, [loss_of(verdict, world) for verdict in called])
     known = world.waste if math.isfinite(world.waste) else 0.0
-    if not loss > known:
+    if not is_theirs(loss, known, n_stages):
         return world
     world = replace(world, waste=loss, slowdown=1.0 / (1.0 - loss) if loss < 1.0 else math.nan)
     return world if known >= _MAIN_PART * loss else replace(world, m_w=math.nan, m_s=math.nan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ MAX_SUBJECTS = 300_000
 """Ranks and hosts, over all attempts."""
 MUCH_OUTSIDE = 0.1
 """So much of a step that no section covers can be what is slow."""
+CHANCE_BLOCKS = 20
 RUN_QUANTITIES = ("local", "wait", "step")
 
 
@@ -247,7 +249,7 @@ class Tracks:
 
     def _learn_late(self, late_s: Floats) -> None:
         if len(late_s):
-            new = _mean_of_steps(late_s)
+            new = _mean_of_known(late_s)
             old = self.late_s
             fits = old is not None and old.shape == new.shape
             self.late_s = old + 0.25 * (new - old) if fits and old is not None else new
@@ -272,9 +274,32 @@ class Tracks:
         )
 
 
-def _mean_of_steps(late_s: Floats) -> Floats:
-    known = np.isfinite(late_s)
-    return np.asarray(np.where(known, late_s, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
+class ChanceWaits:
+    """What ranks that are well wait for the last of them: by chance another in each step."""
+
+    def __init__(self) -> None:
+        self._blocks_s: deque[Floats] = deque(maxlen=CHANCE_BLOCKS)
+
+    def observe(self, excess: Excesses, peers: Groups, is_bad: Bools) -> Floats:
+        """(G,) seconds per step, the median of the newest blocks; 0 if unknown. Not of ranks that
+        are slow or late (R,), nor of the slowest of a block, who may be and is not yet known for
+        it. Cost: O(T R)."""
+        own_s = excess.step_s - excess.waited_s  # with what no section covers
+        own_s = np.where(np.isfinite(own_s), own_s, excess.local_s)
+        own_s = np.where(is_bad, np.nan, own_s)
+        of_rank_s = peers.gather(np.nan_to_num(median_of_rows(own_s)))
+        slowest = peers.members[np.arange(len(peers)), of_rank_s.argmax(axis=1)]
+        own_s[:, slowest[slowest < len(peers.code)]] = np.nan
+        last_s = np.fmax.reduce(peers.gather(own_s), axis=-1)
+        if self._blocks_s and len(self._blocks_s[-1]) != len(peers):
+            self._blocks_s.clear()
+        self._blocks_s.append(_mean_of_known(last_s - peers.medians(own_s)))
+        return median_of_rows(np.array(self._blocks_s))
+
+
+def _mean_of_known(seconds: Floats) -> Floats:
+    known = np.isfinite(seconds)
+    return np.asarray(np.where(known, seconds, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
 
 
 def _weight(hosts: Groups) -> Floats:

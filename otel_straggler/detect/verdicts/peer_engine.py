@@ -20,7 +20,7 @@ from otel_straggler.detect.verdicts.candidates import (
 from otel_straggler.detect.verdicts.drafts import SMALL_GROUP, Drafts
 from otel_straggler.detect.verdicts.excess import Excesses
 from otel_straggler.detect.verdicts.log import EvaluationTime, VerdictLog
-from otel_straggler.detect.verdicts.memory import Tracks
+from otel_straggler.detect.verdicts.memory import ChanceWaits, Tracks
 from otel_straggler.detect.verdicts.significance import min_z
 from otel_straggler.detect.verdicts.world import World
 from otel_straggler.model.observation import Bools, Floats, Ints
@@ -51,6 +51,7 @@ class PeerVerdictEngine:
     def __init__(self, settings: VerdictSettings, log: VerdictLog) -> None:
         self._settings = settings
         self._log = log
+        self._chance = ChanceWaits()
 
     def evaluate(
         self,
@@ -96,6 +97,8 @@ class PeerVerdictEngine:
         result = [one for one in ranks.candidates() if self._is_last(one, comes_late, ranks)]
         self._slow = np.isin(world.hosts.code, list(slow_hosts))
         self._slow[[one.row for one in result]] = True
+        is_bad = self._slow.copy()
+        is_bad[[*comes_late]] = True
         self._drafts = Drafts(
             settings=self._settings,
             world=world,
@@ -105,6 +108,7 @@ class PeerVerdictEngine:
             steps=tracks.numbers,
             begins=tracks.begins,
             slow=self._slow,
+            chance_s=self._chance.observe(excess, world.peers, is_bad),
             is_paging=self._log.is_paging,
             tokens=tokens,
             local=local,

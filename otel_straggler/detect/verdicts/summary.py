@@ -11,7 +11,13 @@ from typing import Any
 import numpy as np
 
 from otel_straggler.detect.scores.medians import median_of, median_of_rows
-from otel_straggler.detect.verdicts.losses import HOUR_S, is_in_balance, together, with_costliest
+from otel_straggler.detect.verdicts.losses import (
+    HOUR_S,
+    is_in_balance,
+    is_theirs,
+    together,
+    with_costliest,
+)
 from otel_straggler.detect.verdicts.significance import MEDIAN_ERROR
 from otel_straggler.detect.verdicts.structure import MIN_SLOWDOWN, Balance
 from otel_straggler.detect.verdicts.waits import WaitDetector, WaitLedger
@@ -78,6 +84,7 @@ class SummaryBuilder:
         """
         n_ranks = _ranks_of(world)
         waste = 0.0 if balance is None else float(np.nan_to_num(balance.estimate.waste))
+        n_stages = 1
         if balance is not None and waste > 0.0:
             n_stages = balance.workers.shape[1]
             slow = [verdict for verdict in slow if not is_in_balance(verdict, n_stages)]
@@ -97,7 +104,8 @@ class SummaryBuilder:
         times = slowest_s / usual_s if usual_s > 0.0 else 1.0
         if share >= 1.0:  # who waits longer than a step does so outside of the measured times
             share = max(1.0, times - 1.0)
-        block = _BlockLoss(int(steps[0]), seconds, max(waste * times, share) * seconds)
+        lost = share if is_theirs(share, waste * times, n_stages) else waste * times
+        block = _BlockLoss(int(steps[0]), seconds, lost * seconds)
         self.gpu_seconds_lost += block.lost_s
         self._recent.append(block)
         self._date_back(slow, shares)

@@ -84,7 +84,9 @@ def test_a_run_loses_at_least_what_the_costliest_costs() -> None:
     assert math.isnan(shown.m_w)
     assert math.isnan(shown.m_s)
     assert with_costliest(balance, [verdict(0.5, state="suspect")]) is balance
-    assert with_costliest(world(0.6), [verdict(0.5)]).waste == 0.6
+    assert with_costliest(world(0.6), [verdict(0.2)]).waste == 0.6
+    # Of several ranks one is the last in each step, by chance: that is nobody's.
+    assert with_costliest(world(0.6), [verdict(0.5)]).waste == 0.5
     assert with_costliest(world(), [verdict(0.5)]).slowdown == pytest.approx(2.0)
     near = with_costliest(balance, [verdict(0.03)])
     assert (near.waste, near.m_w) == (0.03, 0.9)
