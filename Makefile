@@ -11,7 +11,7 @@ PIP_INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check
 .DEFAULT_GOAL := help
 # Tests start hundreds of processes of ours: none of them shall compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help dev servers docs check format cpp-test test nightly neighbours lock wheel demo bench bench-detection bench-peers soak fuzz examples clean
+.PHONY: help dev servers docs check format cpp-test test nightly neighbours lock wheel demo bench bench-detection bench-peers rehearsal soak fuzz examples clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -128,6 +128,9 @@ bench-detection: dev ## who finds the slow rank: all methods, all cases; then do
 	$(BIN)/python -m benchmarks.detection.unseen --render
 	$(BIN)/python -m benchmarks.inside_backward --json docs/measurements/inside_backward.json
 	$(BIN)/python -m benchmarks.inside_backward --render
+
+rehearsal: dev servers ## each alert comes and goes when it should: real servers, three shards, TLS, two teams; needs otelcol
+	$(BIN)/python -m benchmarks.rehearsal --json out/rehearsal.json
 
 bench-peers: ## sections, reports and ingest beside NVRx and Rotel, in an environment with them (.venv-peers)
 	@benchmarks/bench-peers $(PYTHON) .venv-peers $(TORCH) $(NVRX) $(ROTEL)

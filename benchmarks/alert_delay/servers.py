@@ -37,18 +37,21 @@ ALERTS = {
 """Test intervals, in the names of ``otel-straggler alerts render --set``."""
 
 
-def start_prometheus(program: str, folder: Path, rules: str, alertmanager: str) -> Server:
+def start_prometheus(
+    program: str, folder: Path, rules: str, alertmanager: str, **scrape: Any
+) -> Server:
     """It scrapes who stands in ``targets.json`` of the folder, which may change.
 
     Args:
         program: path.
         rules: text of a file of rules.
         alertmanager: URL.
+        scrape: more of its scrape configuration.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rules.yml").write_text(rules)
     (folder / "targets.json").write_text("[]")
-    (folder / "prometheus.yml").write_text(json.dumps(_prometheus(folder, alertmanager)))
+    (folder / "prometheus.yml").write_text(json.dumps(_prometheus(folder, alertmanager, scrape)))
     address = free_address()
     flags = (
         f"--config.file={folder / 'prometheus.yml'}",
@@ -60,7 +63,7 @@ def start_prometheus(program: str, folder: Path, rules: str, alertmanager: str) 
     return Server([program, *flags], address, folder / "log")
 
 
-def _prometheus(folder: Path, alertmanager: str) -> Json:
+def _prometheus(folder: Path, alertmanager: str, scrape: Json) -> Json:
     seconds = f"{SCRAPE_S * 1e3:g}ms"
     targets = {"files": [str(folder / "targets.json")], "refresh_interval": "1s"}
     return {
@@ -75,13 +78,13 @@ def _prometheus(folder: Path, alertmanager: str) -> Json:
                 {"static_configs": [{"targets": [alertmanager.removeprefix("http://")]}]}
             ]
         },
-        "scrape_configs": [{"job_name": "straggler", "file_sd_configs": [targets]}],
+        "scrape_configs": [{"job_name": "straggler", "file_sd_configs": [targets], **scrape}],
     }
 
 
-def rules() -> str:
-    """The rules that are handed out, with test intervals."""
-    return rules_file(read_section(AlertSettings, ALERTS, "alerts"))
+def rules(**changes: float) -> str:
+    """The rules that are handed out, with test intervals, and changes of these."""
+    return rules_file(read_section(AlertSettings, {**ALERTS, **changes}, "alerts"))
 
 
 def alertmanager_config(webhook: str, supervisor: str = "") -> Json:

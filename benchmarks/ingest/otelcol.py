@@ -54,13 +54,14 @@ def serving(program: Path) -> Iterator[tuple[str, int]]:
         command = [program, "--config", configuration]
         with log.open("w") as errors, subprocess.Popen(command, stderr=errors) as server:
             try:
-                _wait_until_listening(host, port, log)
+                wait_until_listening(host, port, log)
                 yield f"{host}:{port}", server.pid
             finally:
                 server.terminate()
 
 
-def _wait_until_listening(host: str, port: int, log: Path) -> None:
+def wait_until_listening(host: str, port: int, log: Path) -> None:
+    """Raises: RuntimeError: it does not, in time."""
     ends_at = time.monotonic() + LONGEST_START_S
     while time.monotonic() < ends_at:
         with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):

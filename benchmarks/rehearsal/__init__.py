@@ -1,0 +1,1 @@
+"""A rehearsal of what an SRE goes through: see ``__main__.py``."""
