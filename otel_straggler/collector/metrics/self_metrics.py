@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from otel_straggler import semconv
-from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT, SamplingCounts
+from otel_straggler.collector.forwarding.deciding import KEPT, LEFT_OUT
+from otel_straggler.collector.forwarding.sampling import SamplingCounts
 from otel_straggler.collector.history.history import HistoryCounts
 from otel_straggler.collector.ingest.intake import IntakeCounts
 from otel_straggler.collector.metrics.families import Families, constant_labels, labels
