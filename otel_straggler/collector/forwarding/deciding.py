@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_straggler import semconv
-from otel_straggler.collector.forwarding.kept_traces import KeptTraces, Piece
+from otel_straggler.collector.forwarding.batch import Piece, Sender, SpanBatch
+from otel_straggler.collector.forwarding.kept_traces import KeptTraces
 from otel_straggler.collector.forwarding.known import Known
 from otel_straggler.collector.ingest.intake import JSON, Request
 from otel_straggler.collector.settings import ForwardSettings
 from otel_straggler.errors import InputError
-from otel_straggler.model.observation import Ints
 from otel_straggler.model.rank import Source
 from otel_straggler.otlp.decode_json import message_from_json
 from otel_straggler.otlp.identity import Aliases
 from otel_straggler.otlp.slices import Bools, ScopeSlice, Slices, SpanOwners, Text, slices_of
-from otel_straggler.otlp.span_heads import heads_of
 from otel_straggler.otlp.span_rules import Progress
 
 _log = logging.getLogger(__name__)
-Codes = npt.NDArray[np.int8]
 
 FLAGGED, SLOW_STEP, SAMPLED, ALL = "flagged", "slow_step", "sampled", "all"
 ROOT, SUMMARY, STAND_IN = "root", "summary", "stand_in"
@@ -69,24 +66,11 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A request, its spans by scope, and which of them are kept."""
+    """A request; ``otherwise``: the reason for spans that no rule names."""
 
     held: Held
     otherwise: str
     slices: Slices
-    masks: list[Bools]
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """The spans of one trace in a scope. ``reasons``: the rule that names each, -1 if none does;
-    ``mask``: of the whole scope, which spans are kept."""
-
-    piece: Piece
-    rows: Ints
-    reasons: Codes
-    mask: Bools
-    otherwise: str
 
 
 class Decider:
@@ -122,102 +106,80 @@ class Decider:
             due: with the reason for spans that no rule names.
             slow: second halves of the trace ids of slow steps.
         """
-        cuts: list[_Cut | Held] = []
-        parts: list[_Part] = []
+        cut: list[_Cut] = []
+        outcomes: list[Request | bytes] = []
         for held, otherwise in due:
-            try:
-                cut = _Cut(held, otherwise, slices_of(_protobuf(held.request)), [])
-                of_this = self._parts_of(cut, slow)
-            except Exception as error:  # noqa: BLE001 - logged and counted; forwarding goes on
-                if not isinstance(error, InputError):
-                    _log.exception("a request could not be cut into spans")
-                cuts.append(held)
-            else:
-                cuts.append(cut)
-                parts += of_this
-        for part in sorted(parts, key=_turn):
-            self._admit(part, now_s)
-        return [body for body in map(self._outcome, cuts) if body]
+            slices = self._cut(held)
+            if slices is not None:
+                cut.append(_Cut(held, otherwise, slices))
+            elif not self._settings.is_sampled:
+                outcomes.append(held.request)
+        batch = SpanBatch([each.slices for each in cut])
+        self._name(batch, cut, slow)
+        senders = [self._sender_of(cut[n].slices, scope) for n, scope in batch.scopes]
+        for piece in sorted(batch.pieces(self._traces.root_of, senders), key=_turn):
+            self._admit(piece, cut[batch.scopes[piece.scope][0]].otherwise, now_s)
+        bodies = map(self._forwarded, cut, batch.masks(len(cut)))
+        return [*outcomes, *(body for body in bodies if body)]
 
-    def _outcome(self, cut: _Cut | Held) -> Request | bytes:
-        if isinstance(cut, Held):
-            self._count(UNREADABLE, cut.spans)
-            return b"" if self._settings.is_sampled else cut.request
-        if not self._settings.is_sampled and all(mask.all() for mask in cut.masks):
+    def _cut(self, held: Held) -> Slices | None:
+        try:
+            return slices_of(_protobuf(held.request))
+        except Exception as error:  # noqa: BLE001 - logged and counted; forwarding goes on
+            if not isinstance(error, InputError):
+                _log.exception("a request could not be cut into spans")
+            self._count(UNREADABLE, held.spans)
+            return None
+
+    def _forwarded(self, cut: _Cut, masks: list[Bools]) -> Request | bytes:
+        if not self._settings.is_sampled and all(mask.all() for mask in masks):
             return cut.held.request
-        return cut.slices.rebuild(cut.masks)
+        return cut.slices.rebuild(masks)
 
-    def _parts_of(self, cut: _Cut, slow: frozenset[int]) -> list[_Part]:
-        parts: list[_Part] = []
-        has_flagged = any(map(self._known.is_flagged, cut.held.progress))
-        for scope in cut.slices.scopes:
-            traces = cut.slices.traces_of(scope)
-            reasons = self._reasons(cut.slices, scope, traces, slow, has_flagged=has_flagged)
-            mask = np.zeros(len(scope), bool)
-            cut.masks.append(mask)
-            untraced = ~traces.any(axis=1)
-            if untraced.any():
-                mask[untraced] = not self._settings.is_sampled
-                reason = self._rules[-1] if not self._settings.is_sampled else cut.otherwise
-                self._count(reason, int(np.count_nonzero(untraced)))
-            parts += self._split(cut, scope, traces, reasons, mask)
-        return parts
-
-    def _reasons(
-        self,
-        slices: Slices,
-        scope: ScopeSlice,
-        traces: Text,
-        slow: frozenset[int],
-        *,
-        has_flagged: bool,
-    ) -> Codes:
-        """(n,) the first rule that names the span, -1 if none does."""
-        reasons = np.full(len(scope), -1, np.int8)
+    def _name(self, batch: SpanBatch, cut: Sequence[_Cut], slow: frozenset[int]) -> None:
+        """Find the first rule that names each span."""
         if self._settings.is_sampled:
-            reasons[(traces[:, 1] % np.uint64(self._settings.sample_every)) == 0] = 2
-            reasons[_is_in(traces, slow)] = 1
+            sample_every = np.uint64(self._settings.sample_every)
+            batch.reasons[batch.traces[:, 1] % sample_every == 0] = 2
+            batch.reasons[_is_in(batch.traces, slow)] = 1
         else:
-            reasons[:] = 1
-        if has_flagged:
-            reasons[self._owners.of(slices, scope, self._known.is_flagged)] = 0
-        return reasons
+            batch.reasons[:] = 1
+        bounds = batch.starts.tolist()
+        flagged = [any(map(self._known.is_flagged, each.held.progress)) for each in cut]
+        for (n, scope), begin, end in zip(batch.scopes, bounds, bounds[1:], strict=False):
+            if flagged[n]:
+                mine = self._owners.of(cut[n].slices, scope, self._known.is_flagged)
+                batch.reasons[begin:end][mine] = 0
 
-    def _split(
-        self, cut: _Cut, scope: ScopeSlice, traces: Text, reasons: Codes, mask: Bools
-    ) -> Iterator[_Part]:
-        """By trace. Cost: O(spans), and some array operations per trace."""
-        slices = cut.slices
-        heads = heads_of(slices.body, scope.contents, scope.ends)
+    def _sender_of(self, slices: Slices, scope: ScopeSlice) -> Sender:
         source = self._owners.source_of(slices.resources[scope.resource])
-        is_own = semconv.SCOPE_NAME.encode() in scope.head
-        _, code = np.unique(traces[:, 1], return_inverse=True)
-        order = np.argsort(code, kind="stable")
-        for rows in np.split(order, np.cumsum(np.bincount(code))[:-1]) if len(scope) else ():
-            words = traces[rows[0]]
-            if not words.any():
-                continue
-            of_rows = reasons[rows]
-            at, end = int(scope.contents[rows[0]]), int(scope.ends[rows[0]])
-            piece = Piece(
-                trace_id=words.astype(">u8").tobytes(),
-                source=source,
-                is_flagged=bool((of_rows == 0).any()),
-                is_own=is_own,
-                wanted=of_rows >= 0,
-                heads=heads.of_rows(rows),
-                sample=slices.body[at:end],
-            )
-            yield _Part(piece, rows, of_rows, mask, cut.otherwise)
+        return Sender(source, semconv.SCOPE_NAME.encode() in scope.head)
 
-    def _admit(self, part: _Part, now_s: float) -> None:
-        admitted = self._traces.admit(part.piece, now_s)
-        part.mask[part.rows] = admitted
-        for code, reason in enumerate(self._rules):
-            self._count(reason, int(np.count_nonzero(admitted & (part.reasons == code))))
-        wanted = part.piece.wanted
-        self._count(TRACE_FULL, int(np.count_nonzero(wanted & ~admitted)))
-        self._count(part.otherwise, int(np.count_nonzero(~wanted)))
+    def _admit(self, piece: Piece, otherwise: str, now_s: float) -> None:
+        if not piece.is_traced:
+            self._admit_untraced(piece, otherwise)
+            return
+        rows = piece.rows
+        admitted = self._traces.admit(piece, now_s)
+        self._count(otherwise, piece.spans - piece.wanted)
+        if admitted is False:
+            self._count(TRACE_FULL if piece.wanted else otherwise, piece.wanted)
+            return
+        if admitted is not True or piece.wanted < piece.spans:
+            rows = piece.wanted_rows()
+        if admitted is not True:
+            rows = rows[admitted]
+            self._count(TRACE_FULL, piece.wanted - len(rows))
+        piece.batch.kept[rows] = True
+        reasons = piece.batch.reasons[rows]
+        # One of its trace, and one of its rank.
+        for code in {int(reasons.min()), int(reasons.max())} if len(rows) else ():
+            self._count(self._rules[code], int(np.count_nonzero(reasons == code)))
+
+    def _admit_untraced(self, piece: Piece, otherwise: str) -> None:
+        """Without a proper trace id: no rule of traces holds for it."""
+        piece.batch.kept[piece.rows] = not self._settings.is_sampled
+        self._count(otherwise if self._settings.is_sampled else ALL, piece.spans)
 
 
 def turn_of(source: Source | None, *, is_flagged: bool) -> tuple[bool, int]:
@@ -227,8 +189,8 @@ def turn_of(source: Source | None, *, is_flagged: bool) -> tuple[bool, int]:
     return not is_flagged, rank * _GOLDEN % _WORD
 
 
-def _turn(part: _Part) -> tuple[bool, int]:
-    return turn_of(part.piece.source, is_flagged=part.piece.is_flagged)
+def _turn(piece: Piece) -> tuple[bool, int]:
+    return turn_of(piece.sender.source, is_flagged=piece.is_flagged)
 
 
 def _protobuf(request: Request) -> bytes:

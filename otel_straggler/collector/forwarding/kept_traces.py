@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler import semconv
+from otel_straggler.collector.forwarding.batch import Piece, SpanTimes, absent_parents
 from otel_straggler.collector.forwarding.known import WorldKey
 from otel_straggler.collector.forwarding.trace_spans import ClosedTrace, RankStep, StandIn
 from otel_straggler.model.observation import NO_STEP
@@ -18,7 +19,6 @@ from otel_straggler.model.rank import Source
 from otel_straggler.otlp.identity import as_int, read_value
 from otel_straggler.otlp.ids import root_span_id
 from otel_straggler.otlp.slices import Bools
-from otel_straggler.otlp.span_heads import SpanHeads
 
 REMEMBERED = 100_000
 """Closed traces; what comes later for an older one begins a second one with the same ids."""
@@ -29,28 +29,6 @@ _SPANS_PER_SUMMARY = 250
 _INTS = 4
 """Of one ``step`` span in an array: rank, id, start, end."""
 _WORD = 1 << 64
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """The spans of one trace in one scope of a request.
-
-    Attributes:
-        source: the rank that the resource names.
-        is_flagged: a verdict or the newest window names it.
-        is_own: the scope is ours, so that every parent is a span of the same rank, or the root.
-        wanted: those that a rule keeps.
-        heads: of all of them.
-        sample: the bytes of any of them.
-    """
-
-    trace_id: bytes
-    source: Source | None
-    is_flagged: bool
-    is_own: bool
-    wanted: Bools
-    heads: SpanHeads
-    sample: bytes
 
 
 @dataclass(slots=True)
@@ -102,8 +80,13 @@ class KeptTraces:
         self._open: OrderedDict[bytes, _Trace] = OrderedDict()
         self._closed: OrderedDict[bytes, _Closed] = OrderedDict()
 
-    def admit(self, piece: Piece, now_s: float) -> Bools:
-        """Which spans of a piece are kept. Cost: O(spans)."""
+    def root_of(self, trace_id: bytes) -> int:
+        trace = self._open.get(trace_id)
+        return _root_of(trace_id) if trace is None else trace.root
+
+    def admit(self, piece: Piece, now_s: float) -> Bools | bool:
+        """Which of the wanted spans of a piece are kept: all, none, or a mask. Cost: O(1), unless
+        the piece is too large for its trace alone."""
         closed = self._closed.get(piece.trace_id)
         if closed is not None:
             return self._admit_late(piece, closed)
@@ -112,68 +95,49 @@ class KeptTraces:
             trace = self._open[piece.trace_id] = _Trace(_root_of(piece.trace_id), now_s)
         trace.touched_at_s = now_s
         self._open.move_to_end(piece.trace_id)
-        admitted = self._choose(trace, piece)
-        self._record(trace, piece, admitted)
-        return admitted
-
-    def _admit_late(self, piece: Piece, closed: _Closed) -> Bools:
-        """A rank whose spans did not come before is kept if there is room for all of it."""
-        wanted = piece.wanted
-        if closed.stand_ins:
-            wanted = wanted & ~np.isin(piece.heads.span_ids, list(closed.stand_ins))
-        count = int(np.count_nonzero(wanted))
-        if closed.is_full or closed.spans + count > self.max_spans:
-            return np.zeros_like(wanted)
-        after = _Closed(closed.spans + count, is_full=False, stand_ins=closed.stand_ins)
-        self._closed[piece.trace_id] = after
-        return wanted
-
-    def _choose(self, trace: _Trace, piece: Piece) -> Bools:
-        count = int(np.count_nonzero(piece.wanted))
+        if piece.last_ns:
+            trace.first_ns = min(trace.first_ns, piece.first_ns)
+            trace.last_ns = max(trace.last_ns, piece.last_ns)
         reserved = 1 + self.max_summaries + len(trace.missing)
         room = max(0, self.max_spans - reserved - trace.spans)
-        if count <= room:
-            return piece.wanted
+        if piece.wanted > room:
+            return self._admit_into_full(trace, piece, room)
+        kept = piece.steps if piece.wanted else ()
+        _record(trace, piece, piece.wanted, kept, piece.absent)
+        return piece.wanted > 0
+
+    def _admit_late(self, piece: Piece, closed: _Closed) -> Bools | bool:
+        """A rank whose spans did not come before is kept if there is room for all of it."""
+        if closed.is_full or closed.spans + piece.wanted > self.max_spans:
+            return False
+        admitted: Bools | bool = True
+        if closed.stand_ins:
+            admitted = ~np.isin(piece.wanted_heads().span_ids, list(closed.stand_ins))
+        after = _Closed(closed.spans + piece.wanted, is_full=False, stand_ins=closed.stand_ins)
+        self._closed[piece.trace_id] = after
+        return admitted
+
+    def _admit_into_full(self, trace: _Trace, piece: Piece, room: int) -> Bools | bool:
+        """A rank that is in the trace already, and one that is too large alone, have the longest of
+        their spans in it."""
         trace.is_full = True
-        if piece.source is not None and piece.is_own:
-            self.large[WorldKey.of(piece.source)] = None
+        if piece.sender.source is not None and piece.sender.is_own:
+            self.large[WorldKey.of(piece.sender.source)] = None
             if len(self.large) > REMEMBERED:
                 self.large.popitem(last=False)
-        is_known = piece.source is not None and piece.source.rank in trace.ranks
-        chosen = np.zeros_like(piece.wanted)
-        if is_known or not trace.spans:
-            wanted = np.flatnonzero(piece.wanted)
-            lengths = (piece.heads.end_ns - piece.heads.start_ns)[wanted]
-            chosen[wanted[np.argsort(-lengths, kind="stable")[:room]]] = True
-        return chosen
-
-    def _record(self, trace: _Trace, piece: Piece, admitted: Bools) -> None:
-        count = int(np.count_nonzero(admitted))
-        trace.spans += count
-        trace.left_out += len(admitted) - count
-        heads = piece.heads
-        is_step = heads.parent_ids == np.uint64(trace.root)
-        is_timed = (heads.start_ns > 0) & (heads.end_ns >= heads.start_ns)
-        covered = is_timed & (admitted | is_step)
-        if covered.any():
-            trace.first_ns = min(trace.first_ns, int(heads.start_ns[covered].min()))
-            trace.last_ns = max(trace.last_ns, int(heads.end_ns[covered].max()))
-        if piece.source is None:
-            return
-        rank = piece.source.rank
-        if count:
-            trace.ranks.add(rank)
-            if piece.is_flagged:
-                trace.flagged.add(rank)
-            if piece.is_own:
-                _follow_parents(trace, heads.of_rows(admitted), rank)
-        for row in np.flatnonzero(is_step & is_timed).tolist():
-            steps = trace.kept_steps if admitted[row] else trace.left_steps
-            steps.extend((rank, _signed(int(heads.span_ids[row]))))
-            steps.extend((int(heads.start_ns[row]), int(heads.end_ns[row])))
-        if trace.source is None and (trace.kept_steps or trace.missing):
-            trace.source = piece.source
-            trace.step = _step_of(piece.sample)
+        is_known = piece.sender.source is not None and piece.sender.source.rank in trace.ranks
+        if not room or (trace.spans and not is_known):
+            _record(trace, piece, 0, (), ())
+            return False
+        heads = piece.wanted_heads()
+        admitted = np.zeros(piece.wanted, bool)
+        longest = np.argsort(heads.start_ns - heads.end_ns, kind="stable")
+        admitted[longest[:room]] = True
+        kept = heads.of_rows(admitted)
+        ids = frozenset(kept.span_ids.tolist())
+        steps = [step for step in piece.steps if step.span_id in ids]
+        _record(trace, piece, room, steps, absent_parents(kept, trace.root))
+        return admitted
 
     def close(
         self,
@@ -247,21 +211,46 @@ def _is_done(
     return is_scored(WorldKey.of(trace.source), trace.step)
 
 
-def _follow_parents(trace: _Trace, heads: SpanHeads, rank: int) -> None:
+def _record(
+    trace: _Trace,
+    piece: Piece,
+    admitted: int,
+    kept: Sequence[SpanTimes],
+    absent: Sequence[SpanTimes],
+) -> None:
+    trace.spans += admitted
+    trace.left_out += piece.spans - admitted
+    if piece.sender.source is None:
+        return
+    rank = piece.sender.source.rank
+    for step in kept or piece.steps:
+        steps = trace.kept_steps if kept else trace.left_steps
+        steps.extend((rank, _signed(step.span_id), step.start_ns, step.end_ns))
+    if not admitted:
+        return
+    trace.ranks.add(rank)
+    if piece.is_flagged:
+        trace.flagged.add(rank)
+    if piece.sender.is_own:
+        _follow_parents(trace, piece, absent, rank)
+    if trace.source is None and (trace.kept_steps or trace.missing):
+        trace.source = piece.sender.source
+        trace.step = _step_of(piece.sample())
+
+
+def _follow_parents(trace: _Trace, piece: Piece, absent: Sequence[SpanTimes], rank: int) -> None:
     """Children mostly come before their parent, in the same request or an earlier one."""
     if trace.missing:
-        for span_id in heads.span_ids.tolist():
+        for span_id in piece.wanted_heads().span_ids.tolist():
             trace.missing.pop(span_id, None)
-    parents = heads.parent_ids
-    is_absent = (parents != 0) & (parents != np.uint64(trace.root))
-    is_absent &= ~np.isin(parents, heads.span_ids)
-    for row in np.flatnonzero(is_absent).tolist():
-        parent, start_ns = int(parents[row]), int(heads.start_ns[row])
-        end_ns = max(start_ns, int(heads.end_ns[row]))
+    for parent, start_ns, end_ns in absent:
         known = trace.missing.get(parent)
-        if known is not None:
-            start_ns, end_ns = min(start_ns, known.start_ns), max(end_ns, known.end_ns)
-        trace.missing[parent] = StandIn(span_id=parent, rank=rank, start_ns=start_ns, end_ns=end_ns)
+        trace.missing[parent] = StandIn(
+            span_id=parent,
+            rank=rank,
+            start_ns=start_ns if known is None else min(start_ns, known.start_ns),
+            end_ns=max(start_ns, end_ns, 0 if known is None else known.end_ns),
+        )
 
 
 def _steps_in(numbers: array[int]) -> list[RankStep]:

@@ -43,7 +43,7 @@ _TICK_S = 0.25
 _CROWDED = 0.75
 """Part of the budget beyond which the oldest are decided before they are scored."""
 _MAX_AT_ONCE = 1_000_000
-_BATCH = 256
+_BATCH, _BATCH_BYTES = 256, 8_000_000
 """Requests that are cut at once."""
 _FEW = 100
 
@@ -166,12 +166,12 @@ class Sampler:
     def tick(self) -> None:
         """Decide what is due, then send what is made for settled traces."""
         now_s = self._now_s()
+        slow = self._slow_traces()
         due = self._drain_due(now_s)
         due.reverse()
         while due:  # what is decided is freed at once
-            batch = [due.pop() for _ in range(min(_BATCH, len(due)))]
-            reasons = [(held, NO_ROOM if is_early else NOT_SAMPLED) for held, is_early in batch]
-            self._decide(reasons, now_s)
+            batch = _next_batch(due)
+            self._decide(batch, slow, now_s)
             with self._changed:
                 self._deciding_bytes -= sum(held.size for held, _ in batch)
         self._close_traces(now_s)
@@ -179,30 +179,31 @@ class Sampler:
 
     def finish(self, until_s: float) -> None:
         """Decide all that waits, and send all roots."""
+        slow = self._slow_traces()
         with self._changed:
-            waiting = [self._remove(number) for number in list(self._held)]
-        waiting.sort(key=self._turn_of)
-        for at in range(0, len(waiting), _BATCH):
-            batch = waiting[at : at + _BATCH]
+            waiting = [(self._remove(number), NOT_SAMPLED) for number in list(self._held)]
+        waiting.sort(key=lambda item: self._turn_of(item[0]), reverse=True)
+        while waiting:
+            batch = _next_batch(waiting)
             if self._now_s() < until_s:
-                self._decide([(held, NOT_SAMPLED) for held in batch], self._now_s())
+                self._decide(batch, slow, self._now_s())
             else:
-                self._count(NO_ROOM, sum(held.spans for held in batch))
+                self._count(NO_ROOM, sum(held.spans for held, _ in batch))
         self._close_traces(self._now_s(), is_end=True)
         self._flush()
 
-    def _drain_due(self, now_s: float) -> list[tuple[Held, bool]]:
-        """Due requests, and whether each is early; those of flagged ranks first, so that nobody
-        else fills their traces, and of the others always the same."""
+    def _drain_due(self, now_s: float) -> list[tuple[Held, str]]:
+        """Due requests, and the reason for spans of them that no rule names; those of flagged ranks
+        first, so that nobody else fills their traces, and of the others always the same."""
         with self._changed:
             due, self._due = self._due, []
-            drained = [(self._remove(n), False) for n in due if n in self._held]
+            drained = [(self._remove(n), NOT_SAMPLED) for n in due if n in self._held]
             while self._held:
                 number, held = next(iter(self._held.items()))
                 is_late = held.at_s + self._settings.hold_seconds <= now_s
                 if not is_late and not self._is_crowded():
                     break
-                drained.append((self._remove(number), not is_late))
+                drained.append((self._remove(number), NOT_SAMPLED if is_late else NO_ROOM))
             self._deciding_bytes = sum(held.size for held, _ in drained)
         if self._settings.is_sampled or self._traces.large:
             drained.sort(key=lambda item: self._turn_of(item[0]))
@@ -240,8 +241,10 @@ class Sampler:
 
     # --- deciding ----------------------------------------------------------------------------
 
-    def _decide(self, due: Sequence[tuple[Held, str]], now_s: float) -> None:
-        slow = self._known.slow_traces() if self._settings.is_sampled else frozenset()
+    def _slow_traces(self) -> frozenset[int]:
+        return self._known.slow_traces() if self._settings.is_sampled else frozenset()
+
+    def _decide(self, due: Sequence[tuple[Held, str]], slow: frozenset[int], now_s: float) -> None:
         for outcome in self._decider.decide(due, slow, now_s):
             if isinstance(outcome, Request):
                 self._flush()  # in order
@@ -283,6 +286,16 @@ class Sampler:
             self._put(_request_of(b"".join(self._out)))
             self._out.clear()
             self._out_bytes = 0
+
+
+def _next_batch(due: list[tuple[Held, str]]) -> list[tuple[Held, str]]:
+    """Remove the last ones, last first; at least one."""
+    batch: list[tuple[Held, str]] = []
+    size = 0
+    while due and len(batch) < _BATCH and size < _BATCH_BYTES:
+        batch.append(due.pop())
+        size += batch[-1][0].size
+    return batch
 
 
 def _request_of(body: bytes) -> Request:
