@@ -273,7 +273,7 @@ def example_trace() -> dict[str, Any]:
         step=17,
         first_ns=0,
         last_ns=412_000_000,
-        kept=[steps[3]],
+        ranks=1_000,
         left_out=steps[4:],
         flagged=[3],
         spans_left_out=18_924,

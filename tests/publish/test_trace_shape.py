@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -211,3 +213,71 @@ def test_ranks_whose_steps_took_differently_long_are_summarised_apart() -> None:
     made = [s for s in spans if s.name == semconv.SIMILAR_RANKS_SPAN]
     numbers = [read_attributes(s.attributes)[semconv.TRACE_STEP_TIME] for s in made]
     assert numbers == [200_000_000, 400_000_000]
+
+
+@pytest.mark.parametrize("ticks", [True, False])
+def test_a_rank_whose_step_comes_in_parts_is_whole_although_others_fill_the_trace(
+    ticks: bool,
+) -> None:
+    """A rank sends every second, also in the middle of a step: its step span comes last."""
+    bench = Bench(mode="all", max_trace_spans=20)
+    request = ExportTraceServiceRequest.FromString(body_of(0, [7], sections=3))
+    spans = request.resource_spans[0].scope_spans[0].spans
+    step_span = spans.pop(0)
+    parts = [request.SerializeToString()]
+    del spans[:]
+    spans.append(step_span)
+    bodies = [*parts, *(body_of(rank, [7]) for rank in range(1, 12)), request.SerializeToString()]
+    for body in bodies:
+        bench.take(body)
+        if ticks:
+            bench.sampler.tick()
+    bench.sampler.finish(1e9)
+    assert broken_rules(bench.sent, 20) == []
+    (trace,) = traces_in(bench.sent).values()
+    assert len(trace) > 16
+    assert sum(rank == 0 for rank, _ in trace) == 4
+    assert "stand_in" not in bench.sampler.counts().kept
+
+
+def parts_of(body: bytes, draw: random.Random, *, is_killed: bool) -> list[bytes]:
+    """The spans of a rank in the order in which they end, in one to three requests; of one that is
+    killed without the last ones."""
+    request = ExportTraceServiceRequest.FromString(body)
+    spans = request.resource_spans[0].scope_spans[0].spans
+    in_order = sorted(spans, key=lambda s: (s.end_time_unix_nano, s.name == semconv.STEP_SPAN))
+    if is_killed:
+        in_order = in_order[: draw.randrange(1, len(in_order))]
+    cuts = sorted(draw.randrange(len(in_order) + 1) for _ in range(draw.randrange(3)))
+    parts = []
+    for begin, end in pairwise([0, *cuts, len(in_order)]):
+        del spans[:]
+        spans.extend(in_order[begin:end])
+        parts.append(request.SerializeToString())
+    return parts
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_order_and_no_loss_makes_a_trace_that_a_backend_complains_of(seed: int) -> None:
+    """Any number of ranks and sections, any bound, parts of ranks mixed, ranks killed."""
+    draw = random.Random(seed)
+    max_spans = draw.choice([10, 30, 100, 400])
+    bench = Bench(
+        mode=draw.choice(["all", "sampled"]), sample_every=draw.choice([1, 2]),
+        max_trace_spans=max_spans,
+    )  # fmt: skip
+    names = [f"part {n}" for n in range(draw.randrange(1, 8))]
+    bodies = bodies_of(
+        draw.randrange(1, 60), range(draw.randrange(1, 4)),
+        lambda rank: dict.fromkeys(names, 0.1 if rank else 0.2),
+    )  # fmt: skip
+    waiting = [parts_of(body, draw, is_killed=draw.random() < 0.1) for body in bodies]
+    while waiting:
+        parts = draw.choice(waiting)
+        bench.take(parts.pop(0))
+        waiting = [each for each in waiting if each]
+        if draw.random() < 0.1:
+            bench.sampler.tick()
+    bench.close(verdict(0))
+    bench.sampler.finish(1e9)
+    assert broken_rules(bench.sent, max_spans) == []

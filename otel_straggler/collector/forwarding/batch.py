@@ -44,7 +44,7 @@ class Piece:
         is_flagged: some are of a rank that a verdict or the newest window names.
         first_ns, last_ns: of all of them; ``last_ns`` is 0 if none has times.
         steps: those whose parent is the root.
-        absent: parents that are nowhere in the batch, with the times of a child.
+        absent: parents that are not among them, with the times of a child.
     """
 
     batch: SpanBatch
@@ -141,7 +141,7 @@ class SpanBatch:
         roots = np.array([root_of(each) for each in trace_ids], np.uint64)[code]
         is_timed = (heads.start_ns > 0) & (heads.end_ns >= heads.start_ns)
         steps = _grouped(number, heads, heads.span_ids, (heads.parent_ids == roots) & is_timed)
-        absent = _grouped(number, heads, heads.parent_ids, _lacks_parent(heads, roots))
+        absent = _grouped(number, heads, heads.parent_ids, _lacks_parent(heads, roots, number))
         columns = (
             np.add.reduceat((self.reasons >= 0)[order].astype(np.int64), starts),
             np.logical_or.reduceat((self.reasons == 0)[order], starts),
@@ -177,12 +177,16 @@ class SpanBatch:
 def absent_parents(heads: SpanHeads, root: int) -> list[SpanTimes]:
     """Parents that are neither among these spans nor their root, with the times of each child."""
     roots = np.full(len(heads.span_ids), root, np.uint64)
-    return _times(heads.parent_ids, heads, _lacks_parent(heads, roots))
+    lacks = _lacks_parent(heads, roots, np.zeros(len(roots), np.int64))
+    return _times(heads.parent_ids, heads, lacks)
 
 
-def _lacks_parent(heads: SpanHeads, roots: npt.NDArray[np.uint64]) -> Bools:
+def _lacks_parent(heads: SpanHeads, roots: npt.NDArray[np.uint64], number: Ints) -> Bools:
+    """Which spans have a parent that is not in the piece with the same number."""
+    apart = number.astype(np.uint64) * np.uint64(_GOLDEN)
     parents = heads.parent_ids
-    lacking: Bools = (parents != 0) & (parents != roots) & ~np.isin(parents, heads.span_ids)
+    is_here = np.isin(parents ^ apart, heads.span_ids ^ apart)
+    lacking: Bools = (parents != 0) & (parents != roots) & ~is_here
     return lacking
 
 

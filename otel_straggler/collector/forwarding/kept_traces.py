@@ -126,10 +126,15 @@ class KeptTraces:
             if len(self.large) > REMEMBERED:
                 self.large.popitem(last=False)
         is_known = piece.sender.source is not None and piece.sender.source.rank in trace.ranks
-        if not room or (trace.spans and not is_known):
+        if trace.spans and not is_known:
             _record(trace, piece, 0, (), ())
             return False
         heads = piece.wanted_heads()
+        expected = sum(span_id in trace.missing for span_id in heads.span_ids.tolist())
+        room = min(room + expected, piece.wanted)
+        if not room:
+            _record(trace, piece, 0, (), ())
+            return False
         admitted = np.zeros(piece.wanted, bool)
         longest = np.argsort(heads.start_ns - heads.end_ns, kind="stable")
         admitted[longest[:room]] = True
@@ -169,9 +174,9 @@ class KeptTraces:
         return due
 
     def _close(self, trace_id: bytes, trace: _Trace) -> list[ClosedTrace]:
-        kept, left_out = _steps_in(trace.kept_steps), _steps_in(trace.left_steps)
-        for step in kept:
+        for step in _steps_in(trace.kept_steps):
             trace.missing.pop(step.span_id, None)
+        left_out = _steps_in(trace.left_steps)
         if trace.source is None:
             self._remember(trace_id, _Closed(trace.spans, trace.is_full))
             return []
@@ -188,7 +193,7 @@ class KeptTraces:
             step=trace.step,
             first_ns=trace.first_ns,
             last_ns=trace.last_ns,
-            kept=kept,
+            ranks=len(trace.ranks.union(step.rank for step in left_out)),
             left_out=[step for step in left_out if step.rank not in trace.ranks],
             flagged=sorted(trace.flagged),
             spans_left_out=trace.left_out,

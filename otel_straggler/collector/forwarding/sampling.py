@@ -21,6 +21,7 @@ from otel_straggler.collector.forwarding.deciding import (
     ROOT,
     STAND_IN,
     SUMMARY,
+    UNREADABLE,
     Decider,
     Held,
     turn_of,
@@ -245,7 +246,13 @@ class Sampler:
         return self._known.slow_traces() if self._settings.is_sampled else frozenset()
 
     def _decide(self, due: Sequence[tuple[Held, str]], slow: frozenset[int], now_s: float) -> None:
-        for outcome in self._decider.decide(due, slow, now_s):
+        try:
+            outcomes = self._decider.decide(due, slow, now_s)
+        except Exception:  # noqa: BLE001 - logged and counted; forwarding goes on
+            _log.exception("requests could not be decided")
+            self._count(UNREADABLE, sum(held.spans for held, _ in due))
+            outcomes = [] if self._settings.is_sampled else [held.request for held, _ in due]
+        for outcome in outcomes:
             if isinstance(outcome, Request):
                 self._flush()  # in order
                 self._put(replace(outcome, body=b""))  # only raw_body waits

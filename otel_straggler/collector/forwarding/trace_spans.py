@@ -52,7 +52,8 @@ class ClosedTrace:
     Attributes:
         source: any of its ranks.
         first_ns, last_ns: of all its spans, also those left out, Unix time.
-        kept, left_out: ``step`` spans of ranks that are in the trace, and of those that are not.
+        ranks: number of those that ran the step.
+        left_out: ``step`` spans of ranks that are not in the trace.
         flagged: ranks in the trace that a verdict or a window names.
         spans_left_out: number of them.
         stand_ins: for parents that did not come.
@@ -65,7 +66,7 @@ class ClosedTrace:
     step: int
     first_ns: int
     last_ns: int
-    kept: Sequence[RankStep]
+    ranks: int
     left_out: Sequence[RankStep]
     flagged: Sequence[int]
     spans_left_out: int
@@ -140,10 +141,9 @@ def _resource_of(source: Source) -> dict[str, AttributeValue]:
 
 
 def _root(trace: ClosedTrace) -> Span:
-    ranks = {step.rank for step in (*trace.kept, *trace.left_out)}
     span = _span(trace, semconv.ROOT_SPAN, trace.root_id, trace.first_ns, trace.last_ns)
     span.ClearField("parent_span_id")
-    _set(span, semconv.TRACE_RANKS, len(ranks))
+    _set(span, semconv.TRACE_RANKS, trace.ranks)
     if trace.spans_left_out:
         _set(span, semconv.TRACE_SPANS_LEFT_OUT, trace.spans_left_out)
     if trace.flagged:
