@@ -265,7 +265,7 @@ def example_fold() -> dict[str, Any]:
 def example_trace() -> dict[str, Any]:
     """Attributes of the spans that a collector adds to a trace, of all of them together."""
     source = Source(run_id="slurm-4711", rank=3)
-    steps = [RankStep(rank=r, span_id=0, start_ns=0, end_ns=412_000_000) for r in range(1_000)]
+    steps = [RankStep(rank=r, start_ns=0, end_ns=412_000_000) for r in range(1_000)]
     made = ClosedTrace(
         trace_id=bytes(16),
         root_id=1,

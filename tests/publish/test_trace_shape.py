@@ -257,6 +257,8 @@ def parts_of(body: bytes, draw: random.Random, *, is_killed: bool) -> list[bytes
         del spans[:]
         spans.extend(in_order[begin:end])
         parts.append(request.SerializeToString())
+    if draw.random() < 0.2:
+        draw.shuffle(parts)  # retried after newer ones
     return parts
 
 

@@ -26,15 +26,20 @@ SETTLED_S = 5.0
 """A trace is closed after this time without a new span, once its step has been scored."""
 _MAX_SUMMARIES = 8
 _SPANS_PER_SUMMARY = 250
-_INTS = 4
-"""Of one ``step`` span in an array: rank, id, start, end."""
-_WORD = 1 << 64
+_INTS = 3
+"""Of one ``step`` span in an array: rank, start, end."""
 
 
 @dataclass(slots=True)
 class _Trace:
-    """A trace that is not closed. ``missing``: first start and last end of the children of spans
-    that have not come."""
+    """A trace that is not closed.
+
+    Attributes:
+        ranks, flagged: in the trace.
+        steps: ids of their ``step`` spans.
+        left_steps: rank, start, end of those that are not in the trace.
+        missing: by id, parents that have not come.
+    """
 
     root: int
     first_at_s: float
@@ -48,7 +53,7 @@ class _Trace:
     step: int = NO_STEP
     ranks: set[int] = field(default_factory=set)
     flagged: set[int] = field(default_factory=set)
-    kept_steps: array[int] = field(default_factory=lambda: array("q"))
+    steps: set[int] = field(default_factory=set)
     left_steps: array[int] = field(default_factory=lambda: array("q"))
     missing: dict[int, StandIn] = field(default_factory=dict)
 
@@ -174,8 +179,6 @@ class KeptTraces:
         return due
 
     def _close(self, trace_id: bytes, trace: _Trace) -> list[ClosedTrace]:
-        for step in _steps_in(trace.kept_steps):
-            trace.missing.pop(step.span_id, None)
         left_out = _steps_in(trace.left_steps)
         if trace.source is None:
             self._remember(trace_id, _Closed(trace.spans, trace.is_full))
@@ -228,9 +231,10 @@ def _record(
     if piece.sender.source is None:
         return
     rank = piece.sender.source.rank
-    for step in kept or piece.steps:
-        steps = trace.kept_steps if kept else trace.left_steps
-        steps.extend((rank, _signed(step.span_id), step.start_ns, step.end_ns))
+    trace.steps.update(step.span_id for step in kept)
+    if not kept:
+        for step in piece.steps:
+            trace.left_steps.extend((rank, step.start_ns, step.end_ns))
     if not admitted:
         return
     trace.ranks.add(rank)
@@ -238,7 +242,7 @@ def _record(
         trace.flagged.add(rank)
     if piece.sender.is_own:
         _follow_parents(trace, piece, absent, rank)
-    if trace.source is None and (trace.kept_steps or trace.missing):
+    if trace.source is None and (trace.steps or trace.missing):
         trace.source = piece.sender.source
         trace.step = _step_of(piece.sample())
 
@@ -249,6 +253,8 @@ def _follow_parents(trace: _Trace, piece: Piece, absent: Sequence[SpanTimes], ra
         for span_id in piece.wanted_heads().span_ids.tolist():
             trace.missing.pop(span_id, None)
     for parent, start_ns, end_ns in absent:
+        if parent in trace.steps:
+            continue
         known = trace.missing.get(parent)
         trace.missing[parent] = StandIn(
             span_id=parent,
@@ -262,14 +268,9 @@ def _steps_in(numbers: array[int]) -> list[RankStep]:
     """One of each rank, the first that came."""
     steps: dict[int, RankStep] = {}
     for at in range(0, len(numbers), _INTS):
-        rank, span_id, start_ns, end_ns = numbers[at : at + _INTS]
-        step = RankStep(rank=rank, span_id=span_id % _WORD, start_ns=start_ns, end_ns=end_ns)
-        steps.setdefault(rank, step)
+        rank, start_ns, end_ns = numbers[at : at + _INTS]
+        steps.setdefault(rank, RankStep(rank=rank, start_ns=start_ns, end_ns=end_ns))
     return list(steps.values())
-
-
-def _signed(span_id: int) -> int:
-    return span_id - _WORD if span_id >= _WORD // 2 else span_id
 
 
 def _root_of(trace_id: bytes) -> int:

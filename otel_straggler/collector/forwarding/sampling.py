@@ -183,7 +183,8 @@ class Sampler:
         slow = self._slow_traces()
         with self._changed:
             waiting = [(self._remove(number), NOT_SAMPLED) for number in list(self._held)]
-        waiting.sort(key=lambda item: self._turn_of(item[0]), reverse=True)
+        waiting.sort(key=lambda item: self._turn_of(item[0]))
+        waiting.reverse()
         while waiting:
             batch = _next_batch(waiting)
             if self._now_s() < until_s:

@@ -27,17 +27,17 @@ _MAX_LISTED = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankStep:
-    """The ``step`` span of one rank: its id as a little-endian number, and Unix time, ns."""
+    """The ``step`` span of one rank, Unix time, ns."""
 
     rank: int
-    span_id: int
     start_ns: int
     end_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandIn:
-    """A parent that did not come, from the first start to the last end of its children."""
+    """A parent that did not come, from the first start to the last end of its children; its id as
+    a little-endian number."""
 
     span_id: int
     rank: int
@@ -99,7 +99,7 @@ def similar_ranks(steps: Sequence[RankStep], max_groups: int) -> list[list[RankS
     """Groups of ranks whose steps take nearly the same time, fastest first: cut where the next one
     takes more than 1.1 times as long, at the largest such gaps.
 
-    >>> steps = [RankStep(rank=r, span_id=0, start_ns=0, end_ns=ns)
+    >>> steps = [RankStep(rank=r, start_ns=0, end_ns=ns)
     ...          for r, ns in enumerate([100, 300, 102, 101])]
     >>> [[step.rank for step in group] for group in similar_ranks(steps, 8)]
     [[0, 3, 2], [1]]
