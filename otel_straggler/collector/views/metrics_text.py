@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from otel_straggler import semconv
 from otel_straggler.alerts.rule import OVER
+from otel_straggler.collector.metrics.exemplars import exemplar_of
 from otel_straggler.collector.metrics.families import Families, constant_labels, labels
 from otel_straggler.collector.metrics.folding import Stragglers
 from otel_straggler.collector.metrics.passthrough_series import (
@@ -41,7 +42,7 @@ from otel_straggler.collector.metrics.verdict_series import (
 from otel_straggler.collector.runs.failures import RunGuard
 from otel_straggler.collector.runs.run import Run
 from otel_straggler.collector.runs.store import RunStore
-from otel_straggler.collector.settings import MetricsSettings
+from otel_straggler.collector.settings import ForwardSettings, MetricsSettings
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.model.verdict import RunVerdicts
@@ -56,6 +57,7 @@ class MetricsText:
     """Owned by one thread.
 
     Args:
+        forward: which traces exemplars may name.
         series_shares: the most series of each run, by what each would need and the share of all.
     """
 
@@ -65,8 +67,10 @@ class MetricsText:
         store: RunStore,
         guard: RunGuard,
         series_shares: SeriesShares = dict.fromkeys,
+        forward: ForwardSettings | None = None,
     ) -> None:
         self._store, self._guard = store, guard
+        self._forward = forward or ForwardSettings()
         self._series_shares = series_shares
         self._budget = settings.series_budget
         self._cluster = settings.cluster
@@ -115,6 +119,7 @@ class MetricsText:
         cells = int(budget * _PART_OF_CELLS)
         left = budget - len(families)
         families.extend(self._run_verdicts_families(run, view, named, left, cells, life))
+        self._add_exemplars(families, view, named)
         clashing = {(source.group, source.rank) for source in view.clashes}
         text = f"{labels(run_id=view.run_id)},{self._constant}"
         families.add(semconv.RUN_IDENTITY_CLASHES, text, len(clashing))
@@ -144,6 +149,16 @@ class MetricsText:
         jobs = tuple(view.jobs.items())
         made_for = run_verdicts, jobs, budget, cells, life, view.ahead_s
         return run.shown.series("verdicts", made_for, make)
+
+    def _add_exemplars(self, families: Families, view: RunView, named: RunLabels) -> None:
+        """Of groups whose ranks send heartbeats: only this package's ids of traces are known."""
+        for shown in view.windows:
+            world = view.worlds.get(shown.window.group)
+            is_ours = world is not None and any(
+                rank.sent_at_s is not None for rank in world.ranks.values()
+            )
+            if is_ours and (exemplar := exemplar_of(shown.window, self._forward)):
+                families.attach(semconv.RUN_GPU_TIME_LOST, named.of(shown.window.group), exemplar)
 
     def _score_families(self, run: Run, view: RunView, budget: int, life: ShownLife) -> Families:
         shown = budget, straggling_ranks(_of_live_groups(view)), life, view.ahead_s

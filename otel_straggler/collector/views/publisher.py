@@ -88,7 +88,7 @@ class Publisher:
         self._takes_commands = settings.commands.enabled
         self._cluster = settings.metrics.cluster
         self._collector = ""
-        self.metrics = MetricsText(settings.metrics, store, guard, series_shares)
+        self.metrics = MetricsText(settings.metrics, store, guard, series_shares, settings.forward)
         self._versions = count(1)
         self._listed: tuple[object, ...] = ()
         self._list_version = 0
