@@ -7,6 +7,7 @@ import json
 import platform
 import re
 import urllib.parse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from otel_straggler import semconv
 from otel_straggler._version import __version__
 from otel_straggler.client.sender import DROP_REASONS
-from otel_straggler.otlp.ids import is_sampled, step_trace_id
+from otel_straggler.otlp.ids import step_trace_id
 from otel_straggler.semconv import Metric, collector_metrics
 
+from ..publish.sink import Sink
+from ..publish.test_trace_shape import bodies_of
+from ..publish.trace_rules import traces_in
 from .authorities import TOKENS, bearer, write_grants
 from .prometheus_server import query, running_prometheus
 
@@ -44,6 +48,13 @@ _NEVER = {
     semconv.COLLECTOR_SPOOL_FAILURES.name,
 }
 """Counters of parts that a collector with default settings does not have."""
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    backend = Sink()
+    yield backend
+    backend.close()
 
 
 # --- formats --------------------------------------------------------------------------------------
@@ -113,7 +124,7 @@ def test_a_real_prometheus_reads_it_and_keeps_the_exemplars(
 ) -> None:
     """Of the lost time of a run: a trace that is forwarded."""
     live = start(forward__url="http://127.0.0.1:9")
-    _report(live, kit, "run")
+    _train(live, kit)
     kit.eventually(lambda: b"# {trace_id=" in live.get("/metrics", OPEN).body)
     options = ("--enable-feature=exemplar-storage",)
     with running_prometheus(
@@ -130,23 +141,46 @@ def test_a_real_prometheus_reads_it_and_keeps_the_exemplars(
         assert query(kit, address, "count(process_resident_memory_bytes)") == [("", "1")]
 
 
-def test_an_exemplar_names_a_trace_that_is_forwarded_or_there_is_none(start: Any, kit: Any) -> None:
-    """Sampled: one of those that are kept; without forwarding, and of spans of others: none."""
-    sampled = start(forward__url="http://127.0.0.1:9", forward__mode="sampled",
-                    forward__sample_every=4)  # fmt: skip
-    _report(sampled, kit, "run", steps=range(40))
-    kit.eventually(lambda: len(sampled.windows()) > 0)
-    found = kit.eventually(lambda: _exemplar(sampled))
+@pytest.mark.parametrize("mode", ["all", "sampled"])
+def test_an_exemplar_names_a_trace_that_was_forwarded(
+    start: Any, kit: Any, sink: Sink, mode: str
+) -> None:
+    """The backend has it."""
+    live = start(forward__url=sink.url, forward__mode=mode, forward__sample_every=4)
+    _train(live, kit, range(40))
+    found = kit.eventually(lambda: _exemplar(live))
     trace_id = bytes.fromhex(found["trace_id"])
     assert trace_id == step_trace_id("run", 0, "", int(found["step"]))
-    assert is_sampled(trace_id, 4)
+    kit.eventually(lambda: trace_id in _forwarded(sink))
+
+
+def test_there_is_no_exemplar_of_a_trace_that_is_not_forwarded(start: Any, kit: Any) -> None:
+    """Without forwarding, of traces that nothing keeps, and of spans in traces of their own."""
     without = start()
-    _report(without, kit, "run")
-    foreign = start(forward__url="http://127.0.0.1:9")
-    foreign.post(kit.spans_of(kit.rank(0, 1), range(8)))  # no heartbeats
-    for live in (without, foreign):
+    unkept = start(
+        forward__url="http://127.0.0.1:9", forward__mode="sampled", forward__sample_every=2**62
+    )
+    for live in (without, unkept):
+        _train(live, kit)
+    others = start(forward__url="http://127.0.0.1:9")
+    _report(others, kit, "run")
+    metric = semconv.COLLECTOR_FORWARD_SPANS
+    kit.eventually(lambda: unkept.value(metric, outcome="left_out", reason="not_sampled"))
+    kit.eventually(lambda: others.value(metric, outcome="kept", reason="all"))
+    for live in (without, unkept, others):
         kit.eventually(live.windows)
         assert _exemplar(live) is None
+
+
+def _train(live: Any, kit: Any, steps: range = range(8)) -> None:
+    """A run of one rank, whose spans are in the traces of their steps."""
+    [body] = bodies_of(1, steps, lambda _: {"forward": 0.1})
+    live.post(body)
+    live.post(kit.beat_of(kit.rank(0, 1), sent_at_s=1.0, step=steps[-1]), "metrics")
+
+
+def _forwarded(sink: Sink) -> set[bytes]:
+    return set(traces_in(body for path, body, _, _ in sink.received if path == "/v1/traces"))
 
 
 def _report(

@@ -89,6 +89,11 @@ class KeptTraces:
         trace = self._open.get(trace_id)
         return _root_of(trace_id) if trace is None else trace.root
 
+    def has_sent(self, trace_id: bytes) -> bool:
+        """From any thread."""
+        trace = self._open.get(trace_id) or self._closed.get(trace_id)
+        return trace is not None and trace.spans > 0
+
     def admit(self, piece: Piece, now_s: float) -> Bools | bool:
         """Which of the wanted spans of a piece are kept: all, none, or a mask. Cost: O(1), unless
         the piece is too large for its trace alone."""

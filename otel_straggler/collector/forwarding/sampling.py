@@ -131,6 +131,10 @@ class Sampler:
             if self._due:
                 self._changed.notify()
 
+    def has_sent(self, trace_id: bytes) -> bool:
+        """Whether a span of the trace was forwarded, of the newest 100,000 traces."""
+        return self._traces.has_sent(trace_id)
+
     def counts(self) -> SamplingCounts:
         with self._changed:
             return SamplingCounts(

@@ -42,7 +42,7 @@ from otel_straggler.collector.metrics.verdict_series import (
 from otel_straggler.collector.runs.failures import RunGuard
 from otel_straggler.collector.runs.run import Run
 from otel_straggler.collector.runs.store import RunStore
-from otel_straggler.collector.settings import ForwardSettings, MetricsSettings
+from otel_straggler.collector.settings import MetricsSettings
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.model.verdict import RunVerdicts
@@ -57,7 +57,7 @@ class MetricsText:
     """Owned by one thread.
 
     Args:
-        forward: which traces exemplars may name.
+        has_sent: whether a trace was forwarded, so that exemplars may name it; None: none is.
         series_shares: the most series of each run, by what each would need and the share of all.
     """
 
@@ -67,10 +67,10 @@ class MetricsText:
         store: RunStore,
         guard: RunGuard,
         series_shares: SeriesShares = dict.fromkeys,
-        forward: ForwardSettings | None = None,
+        has_sent: Callable[[bytes], bool] | None = None,
     ) -> None:
         self._store, self._guard = store, guard
-        self._forward = forward or ForwardSettings()
+        self._has_sent = has_sent
         self._series_shares = series_shares
         self._budget = settings.series_budget
         self._cluster = settings.cluster
@@ -151,13 +151,10 @@ class MetricsText:
         return run.shown.series("verdicts", made_for, make)
 
     def _add_exemplars(self, families: Families, view: RunView, named: RunLabels) -> None:
-        """Of groups whose ranks send heartbeats: only this package's ids of traces are known."""
+        if self._has_sent is None:
+            return
         for shown in view.windows:
-            world = view.worlds.get(shown.window.group)
-            is_ours = world is not None and any(
-                rank.sent_at_s is not None for rank in world.ranks.values()
-            )
-            if is_ours and (exemplar := exemplar_of(shown.window, self._forward)):
+            if exemplar := exemplar_of(shown.window, self._has_sent):
                 families.attach(semconv.RUN_GPU_TIME_LOST, named.of(shown.window.group), exemplar)
 
     def _score_families(self, run: Run, view: RunView, budget: int, life: ShownLife) -> Families:
