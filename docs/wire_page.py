@@ -17,11 +17,18 @@ from otel_straggler.client.native_records import NO_SECTION, RECORD, WAITED
 from otel_straggler.client.packing import packer_for
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import Topology, resource_attributes
-from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT
+from otel_straggler.collector.forwarding.deciding import KEPT, LEFT_OUT
+from otel_straggler.collector.forwarding.trace_spans import (
+    ClosedTrace,
+    RankStep,
+    StandIn,
+    spans_of,
+)
 from otel_straggler.collector.history.failures import REASONS
 from otel_straggler.collector.history.spool import REASONS as SPOOL_REASONS
 from otel_straggler.config import ClientSettings, Endpoint
 from otel_straggler.model.causes import Cause
+from otel_straggler.model.rank import Source
 from otel_straggler.model.verdict import Evidence, Scope, State
 from otel_straggler.native import NATIVE
 from otel_straggler.otlp.identity import read_attributes
@@ -162,6 +169,7 @@ Meanings and remedies: [verdicts](../operate/verdicts.md).
 
 def _attribute_tables() -> Iterator[str]:
     examples = {**example_resource(), **example_fold(), **_GPU_TIMES, **example_span()}
+    examples |= example_trace()
     for heading, names in by_heading(Attribute).items():
         rows = []
         for attribute in names:
@@ -252,6 +260,29 @@ def example_fold() -> dict[str, Any]:
         a.value.bytes_value.hex() for a in span.attributes if a.key == semconv.FOLD_SKETCH
     )
     return result
+
+
+def example_trace() -> dict[str, Any]:
+    """Attributes of the spans that a collector adds to a trace, of all of them together."""
+    source = Source(run_id="slurm-4711", rank=3)
+    steps = [RankStep(rank=r, start_ns=0, end_ns=412_000_000) for r in range(1_000)]
+    made = ClosedTrace(
+        trace_id=bytes(16),
+        root_id=1,
+        source=source,
+        step=17,
+        first_ns=0,
+        last_ns=412_000_000,
+        ranks=1_000,
+        left_out=steps[4:],
+        flagged=[3],
+        spans_left_out=18_924,
+        stand_ins=[StandIn(span_id=2, rank=3, start_ns=0, end_ns=1)],
+        max_summaries=8,
+    )
+    message = ExportTraceServiceRequest.FromString(spans_of(made).body)
+    spans = reversed(message.resource_spans[0].scope_spans[0].spans)
+    return {key: value for s in spans for key, value in read_attributes(s.attributes).items()}
 
 
 # --- aliases, words ------------------------------------------------------------------------------

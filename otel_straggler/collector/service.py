@@ -34,7 +34,7 @@ from otel_straggler.collector.history.writer import (
     HistoryWriter,
     start_backfill,
 )
-from otel_straggler.collector.ingest.intake import JSON, PROTOBUF, ByteBudget, Intake, Request
+from otel_straggler.collector.ingest.intake import JSON, ByteBudget, Intake, Request
 from otel_straggler.collector.ingest.loop_thread import require_packages
 from otel_straggler.collector.ingest.servers import Servers
 from otel_straggler.collector.metrics.self_metrics import self_families
@@ -325,8 +325,7 @@ class Collector:
 
     def _forward(self, request: Request, spans: DecodedSpans | None) -> None:
         if self._sampler is not None and spans is not None:
-            is_json = request.content_type == JSON
-            self._sampler.hold(request.body, spans, is_json=is_json)
+            self._sampler.hold(request, spans)
         elif self._forwarder is not None:
             self._forwarder.put(replace(request, body=b""))  # held while it waits: only raw_body
 
@@ -352,16 +351,9 @@ def _forward_log(forwarder: Forwarder, body: bytes) -> None:
 
 
 def _sampler(settings: CollectorSettings, forwarder: Forwarder | None) -> Sampler | None:
-    if forwarder is None or not settings.forward.is_sampled:
+    if forwarder is None:
         return None
-
-    def put(body: bytes) -> None:
-        request = Request(
-            signal="traces", content_type=PROTOBUF, body=body, raw_body=body, content_encoding=""
-        )
-        forwarder.put(request)
-
-    return Sampler(settings.forward, put, settings.attributes.aliases())
+    return Sampler(settings.forward, forwarder.put, settings.attributes.aliases())
 
 
 class Stopping:

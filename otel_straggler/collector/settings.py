@@ -246,7 +246,8 @@ class CommandsSettings:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForwardSettings:
     """Where requests are forwarded. Mode "sampled" keeps the spans of ranks named by a verdict or
-    the newest window, of slow steps, and of one trace in N; metrics and logs pass untouched."""
+    the newest window, of slow steps, and of one trace in N; metrics and logs pass untouched. In
+    both modes each step gets one root, and a trace has a bound."""
 
     url: str = option(
         "",
@@ -274,13 +275,17 @@ class ForwardSettings:
         above(1),
         'mode "sampled" keeps steps whose slowest rank took so many times the typical step',
     )
-    max_trace_spans: int = option(2_000, integer(1), "of one trace; further ones are left out")
+    max_trace_spans: int = option(
+        2_000,
+        integer(4),
+        "of one trace, with its root; ranks that no longer fit are left out whole and summarised",
+    )
     max_held_bytes: int = option(
         256 * MiB,
         _BYTES,
         "of requests that wait until their steps are scored; near it the oldest are decided early",
     )
-    hold_seconds: float = option(60.0, above(0), "longest wait for scores")
+    hold_seconds: float = option(60.0, above(0), "longest wait of spans, and of a root, for scores")
 
     @property
     def is_on(self) -> bool:

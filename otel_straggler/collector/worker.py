@@ -132,7 +132,7 @@ class Worker:
         )
         self._publisher = Publisher(
             settings, store, scorer, self._clock, self._decisions, self._maintenance, self._guard,
-            series_shares,
+            series_shares, None if sampler is None else sampler.has_sent,
         )  # fmt: skip
         self.commands = Commands(
             settings.commands,

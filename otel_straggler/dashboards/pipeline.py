@@ -123,7 +123,7 @@ Empty: No collector samples what it forwards (forward.mode).
 25 Decisions of people [cps]. Verdicts dismissed, muted or restored, by cause. Many dismissals of
 one cause: its threshold is too low for these runs, or a silence hides a fault. The live page of the
 run has who and why.
-Empty: Nobody has decided anything since the collectors started.
+Empty: Nobody has decided anything in this range.
 """
 )
 
@@ -175,9 +175,8 @@ def _loss(name: str, metric: Metric, more: str) -> str:
 
 
 def _incoming() -> list[p.Panel]:
-    answers = _rate(semconv.COLLECTOR_REQUESTS, "signal", "answer")
-    refused = q.series(semconv.COLLECTOR_HTTP_ANSWERS, q.OF_COLLECTORS, 'status!~"2.."')
-    refusals = f"sum by ({_WHERE}, signal, status) (rate({refused}[$__rate_interval]))"
+    answers = _some(semconv.COLLECTOR_REQUESTS, "signal", "answer")
+    refusals = _some(semconv.COLLECTOR_HTTP_ANSWERS, "signal", "status", more='status!~"2.."')
     return [
         _rates(_TEXT[4], semconv.COLLECTOR_SPANS, some=True),
         p.lines(
@@ -265,7 +264,7 @@ def _outgoing() -> list[p.Panel]:
             ],
         ),
         _rates(_TEXT[24], semconv.COLLECTOR_FORWARD_SPANS, some=True),
-        _rates(_TEXT[25], semconv.COLLECTOR_DECISIONS),
+        _rates(_TEXT[25], semconv.COLLECTOR_DECISIONS, some=True),
         _rates(_TEXT[14], semconv.COLLECTOR_NOTIFICATIONS),
     ]
 
@@ -284,12 +283,13 @@ def _newest(metric: Metric) -> str:
     return q.newest(metric, _WHERE, q.OF_COLLECTORS)
 
 
-def _rate(metric: Metric, *labels: str) -> str:
-    return q.total_rate(metric, ", ".join((_WHERE, *labels)), q.OF_COLLECTORS)
+def _rate(metric: Metric, *labels: str, more: str = "") -> str:
+    chosen = ", ".join(filter(None, (q.OF_COLLECTORS, more)))
+    return q.total_rate(metric, ", ".join((_WHERE, *labels)), chosen)
 
 
-def _some(metric: Metric, *labels: str) -> str:
+def _some(metric: Metric, *labels: str, more: str = "") -> str:
     """Rates of a counter by its labels; only of those that grew in the range."""
     by = ", ".join((_WHERE, *labels))
-    gained = f"increase({q.series(metric, q.OF_COLLECTORS)}[$__range] @ end())"
-    return f"{_rate(metric, *labels)} and on ({by}) sum by ({by}) ({gained}) > 0"
+    gained = f"increase({q.series(metric, q.OF_COLLECTORS, more)}[$__range] @ end())"
+    return f"{_rate(metric, *labels, more=more)} and on ({by}) sum by ({by}) ({gained}) > 0"

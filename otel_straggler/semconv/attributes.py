@@ -160,9 +160,32 @@ FAULT_KIND: Final = Attribute("straggler.fault.kind", "kind of an injected fault
 FAULT_REASON: Final = Attribute(
     "straggler.fault.reason", "why a fault could not be injected; absent if it was"
 )
+OTHER_SECTION: Final = "<other>"
+
+# --- spans that a collector adds to the trace of a step that it forwards ---------------------
 ROOT_SPAN: Final = "all ranks"
 """Name of the root of a step's trace, which a forwarder makes; the ``step`` spans are below it."""
-OTHER_SECTION: Final = "<other>"
+SIMILAR_RANKS_SPAN: Final = "similar ranks"
+"""Name of the span that stands for ranks that are left out and whose steps took as long."""
+TRACE_RANKS: Final = Attribute(
+    "straggler.trace.ranks", "of the root: ranks of the step; of a summary: ranks it stands for"
+)
+TRACE_RANK_LIST: Final = Attribute("straggler.trace.rank_list", "which ranks a span stands for")
+TRACE_STEP_TIME: Final = Attribute(
+    "straggler.trace.step_time_ns", "median of the steps of these ranks, ns"
+)
+TRACE_FLAGGED_RANKS: Final = Attribute(
+    "straggler.trace.flagged_ranks",
+    "of the root: ranks in the trace that a verdict or the newest window names",
+)
+TRACE_SPANS_LEFT_OUT: Final = Attribute(
+    "straggler.trace.spans_left_out", "of the root: spans of the step that are not in the trace"
+)
+TRACE_STAND_IN: Final = Attribute(
+    "straggler.trace.stand_in",
+    "true: this span stands for a parent that did not come, from the first to the last of its "
+    "children",
+)
 
 # --- kernel histogram: what a rank's GPU ran in an interval ----------------------------------
 KERNEL: Final = Attribute(

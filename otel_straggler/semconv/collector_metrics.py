@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from otel_straggler.semconv.names import counter, gauge
+from otel_straggler.semconv.names import Metric, counter, gauge
 
 # --- the collector about itself ---------------------------------------------------------------
 COLLECTOR_SPANS = counter(
@@ -130,3 +130,23 @@ COLLECTOR_GPU_TIMES_REFUSED = counter(
 COLLECTOR_FAILURES = counter(
     "straggler.collector.failures", "{failure}", "mistakes of ours, survived; see the log"
 )
+COLLECTOR_BUILD_INFO = gauge(
+    "straggler.collector.build_info",
+    "{info}",
+    "version of the collector and of Python, and whether the compiled part is loaded; always 1",
+    "version",
+    "python",
+    "native",
+)
+
+# --- the collector's process, as Prometheus' client libraries name it -------------------------
+PROCESS_CPU = Metric("process.cpu", "s", "counter", "processor time, user and system", subject=())
+PROCESS_RESIDENT_MEMORY = Metric(
+    "process.resident_memory", "By", "gauge", "resident memory", subject=()
+)
+PROCESS_VIRTUAL_MEMORY = Metric(
+    "process.virtual_memory", "By", "gauge", "virtual memory", subject=()
+)
+PROCESS_START = Metric("process.start_time", "s", "gauge", "when the process started", subject=())
+PROCESS_OPEN_FDS = Metric("process.open_fds", "{fd}", "gauge", "open files", subject=())
+PROCESS_MAX_FDS = Metric("process.max_fds", "{fd}", "gauge", "most open files", subject=())

@@ -111,6 +111,9 @@ def sent(
     return Metric(name, unit, kind, meaning, labels, attributes=attributes)
 
 
+EXEMPLAR_TRACE: Final = "trace_id"
+EXEMPLAR_STEP: Final = "step"
+"""Labels of an exemplar on ``/metrics``."""
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 SCOPE_NAME: Final = "otel_straggler"
 SCORER_HEADER: Final = "otel-straggler-scorer"

@@ -87,8 +87,9 @@ class Live:
         content_type: str = PROTOBUF,
         *,
         zipped: bool = False,
+        sender: Mapping[str, str] | None = None,
     ) -> Answer:
-        headers = {"Content-Type": content_type}
+        headers = {"Content-Type": content_type, **(sender or {})}
         if zipped:
             headers["Content-Encoding"] = "gzip"
             body = gzip.compress(body)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import subprocess
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from otel_straggler.demo.processes import free_address
 
 
 @contextlib.contextmanager
-def running_prometheus(program: str, target: str, folder: Path) -> Iterator[str]:
+def running_prometheus(
+    program: str, target: str, folder: Path, options: Sequence[str] = ()
+) -> Iterator[str]:
     """Its address, while it scrapes ``target`` every second."""
     address = free_address()
     config = folder / "prometheus.yml"
@@ -34,6 +36,7 @@ def running_prometheus(program: str, target: str, folder: Path) -> Iterator[str]
             f"--config.file={config}",
             f"--storage.tsdb.path={folder / 'data'}",
             f"--web.listen-address={address}",
+            *options,
         ],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

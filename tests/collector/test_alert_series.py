@@ -14,6 +14,7 @@ from otel_straggler import semconv
 from otel_straggler.alerts.evaluation import AlertEvaluator
 from otel_straggler.alerts.rule import Culprit, RunStatus
 from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.client.sender import DROP_REASONS
 from otel_straggler.collector.metrics.status_series import alert_families
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.views.run_view import RunView
@@ -367,7 +368,7 @@ def test_hostile_texts_reach_prometheus_whole() -> None:
     )
     page = alert_families(run, 'collector="c"').render().decode()
     samples = [s for family in text_string_to_metric_families(page) for s in family.samples]
-    assert len(samples) == 18
+    assert len(samples) == 18 + len(DROP_REASONS)
     assert {s.labels["run_id"] for s in samples} == {awkward}
     (info,) = [s for s in samples if s.name == semconv.RUN_HANG_INFO.prometheus_name]
     assert (info.labels["sentence"], info.labels["why"]) == (awkward, "lost")

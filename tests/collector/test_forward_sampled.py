@@ -15,6 +15,7 @@ from otel_straggler.simulate.writers import as_json_line
 
 from ..publish.sink import Sink
 from ..publish.test_sampling import body_of
+from ..publish.trace_rules import broken_rules
 
 STEPS = range(40)
 EVERY = 4
@@ -84,7 +85,8 @@ def test_a_flagged_rank_arrives_whole_and_the_others_one_in_n(
             raw for _, span, raw in spans_in(bodies) if rank == SLOW or span.trace_id in by_id
         )
         assert Counter(raw for r, _, raw in arrived if r == rank) == wanted
-    roots = [span for rank, span, _ in arrived if rank is None]
+    assert broken_rules(of_traces(sink), max_spans=2_000) == []
+    roots = [span for _, span, _ in arrived if span.name == semconv.ROOT_SPAN]
     assert Counter(root.span_id for root in roots) == Counter(map(root_span_id, kept))
     for root in roots:
         mine = [span for rank, span, _ in arrived if rank is not None]

@@ -11,6 +11,8 @@ import pytest
 from otel_straggler import semconv
 
 from ..publish.sink import Sink
+from ..publish.test_sampling import body_of
+from ..publish.trace_rules import broken_rules, traces_in
 from .foreign import lens
 from .ways import WAYS, Way
 
@@ -47,10 +49,26 @@ def test_every_signal_goes_on_as_legal_otlp_over_http(
         (path, gzip.decompress(body) if way.zipped else body, kind, reported)
         for path, body, kind, reported in sink.received
     ]
-    assert received == [
-        (f"/v1/{signal}", content, way.content_type, coding) for signal, content in sent
-    ]
+    wanted = [(f"/v1/{signal}", content, way.content_type, coding) for signal, content in sent]
+    for path in ("/v1/traces", "/v1/metrics", "/v1/logs"):
+        assert [each for each in received if each[0] == path] == [
+            each for each in wanted if each[0] == path
+        ]
     assert live.spans()["no_rank"] > 0
+
+
+def test_every_step_of_mode_all_has_one_root(start: Callable[..., Any], sink: Sink) -> None:
+    """The default. 240 ``step`` spans of 1,200 had a parent that nobody sent."""
+    live = start(forward__url=sink.url, scoring__grace_s=20.0)
+    sent = [body_of(rank, range(60), sections=4) for rank in range(4)]
+    for body in sent:
+        assert live.post(body).status == 200
+    live.stop()
+    received = [body for path, body, _, _ in sink.received if path == "/v1/traces"]
+    assert received[: len(sent)] == sent
+    assert broken_rules(received, max_spans=2_000) == []
+    assert len(traces_in(received)) == 60
+    assert sum(map(len, traces_in(received).values())) == 1_200 + 60
 
 
 def test_the_audit_trail_goes_on_as_logs(start: Callable[..., Any], kit: Any, sink: Sink) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import http.client
 import logging
+import os
 import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +87,37 @@ def test_a_renewal_that_cannot_be_used_changes_nothing(
     now[0] += 1.0
     tls.refresh()
     assert [m for m in caplog.messages if "the certificate was read again" in m]
+
+
+def test_only_a_renewal_is_called_one(
+    authority: Authority,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Not a file that comes or goes in the working directory, nor the same content once more."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.chdir(tmp_path)
+    now = [0.0]
+    tls = ServerTls(TlsSettings(cert_file=authority.cert_file), lambda: now[0])
+    certificate = Path(authority.cert_file)
+
+    def lines_after(change: Callable[[], object]) -> list[str]:
+        caplog.clear()
+        change()
+        now[0] += 1.0
+        tls.refresh()
+        return caplog.messages
+
+    assert lines_after((tmp_path / "history.db-wal").touch) == []
+    os.utime(tmp_path, ns=(1, 1))  # where the clock of the file system is coarse
+    assert lines_after(lambda: os.utime(tmp_path, ns=(2, 2))) == []
+    assert lines_after(lambda: os.utime(certificate, ns=(1, 1))) == []
+    assert lines_after(lambda: certificate.write_bytes(certificate.read_bytes())) == []
+    renewed = certificate.read_bytes() + b"\n"
+    assert lines_after(lambda: certificate.write_bytes(renewed)) == [
+        "tls: the certificate was read again"
+    ]
 
 
 @pytest.mark.parametrize("name", ["cert_file", "key_file", "client_ca_file"])

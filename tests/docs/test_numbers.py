@@ -79,7 +79,7 @@ STATED = {
         f"any number from 1 to {MAX_SHARDS}",
         f"one of {SLOTS:,} slots",
         f"evicts it after {MOVED_S:g} s of silence",
-        f"`liveness.lost_after_s`, {HangSettings().lost_after_s:g} s",
+        f"`liveness.lost_after_seconds`, {HangSettings().lost_after_s:g} s",
     ],
     "operate/history.md": [
         f"every {HISTORY['save_every_seconds']:g} s (`save_every_seconds`)",

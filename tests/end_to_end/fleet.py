@@ -75,7 +75,7 @@ class Shard(Views):
 
     def __init__(
         self,
-        forward: str = "",
+        forward: str | ForwardSettings = "",
         otlp_http: str = FREE,
         metrics: MetricsSettings | None = None,
         **changes: Any,
@@ -84,7 +84,7 @@ class Shard(Views):
             CollectorSettings(
                 receivers=ReceiverSettings(otlp_http=otlp_http, otlp_grpc=FREE),
                 metrics=metrics or MetricsSettings(listen=FREE),
-                forward=ForwardSettings(url=forward),
+                forward=ForwardSettings(url=forward) if isinstance(forward, str) else forward,
                 **changes,
             )
         )

@@ -10,6 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_straggler import semconv
 from otel_straggler.collector.forwarding.sampling import Sampler
+from otel_straggler.collector.ingest.intake import PROTOBUF, Request
 from otel_straggler.collector.settings import ForwardSettings
 from otel_straggler.detect.scores.scorer import Scorer, ScoreSettings
 from otel_straggler.model.rank import Source
@@ -63,18 +64,32 @@ def body_of(
 class Bench:
     """A sampler, the scorer that tells it, and what it has sent."""
 
-    def __init__(self, **rules: float) -> None:
+    def __init__(self, **rules: float | str) -> None:
         self.clock = FakeClock()
         self.now_s = 0.0
         self.sent: list[bytes] = []
-        settings = ForwardSettings(**{"sample_every": NEVER, **rules})  # type: ignore[arg-type]
-        self.sampler = Sampler(settings, self.sent.append, monotonic_s=lambda: self.now_s)
+        given = {"url": "http://backend", "mode": "sampled", "sample_every": NEVER, **rules}
+        settings = ForwardSettings(**given)  # type: ignore[arg-type]
+        self.sampler = Sampler(
+            settings,
+            lambda request: self.sent.append(request.raw_body),
+            monotonic_s=lambda: self.now_s,
+        )
         self.scorer = Scorer(ScoreSettings(window_steps=10))
         self.decoder = SpanDecoder()
 
     def take(self, body: bytes) -> None:
         spans = self.decoder.decode(body)
-        self.sampler.hold(body, spans)
+        self.sampler.hold(
+            Request(
+                signal="traces",
+                content_type=PROTOBUF,
+                body=body,
+                raw_body=body,
+                content_encoding="",
+            ),
+            spans,
+        )
         self.scorer.observe(spans.batch, int(self.now_s * 1e9))
 
     def close(self, *verdicts: Verdict) -> None:
@@ -189,17 +204,21 @@ def test_one_trace_in_n_is_kept_by_its_id() -> None:
 
 
 def test_a_trace_has_room_for_so_many_spans_and_flagged_ranks_come_first() -> None:
-    """What is over the limit is left out and counted; the flagged rank is never the one."""
+    """With its root and the summary of the ranks that are left out; whole ranks, and the flagged
+    one is never left out."""
     bench = Bench(sample_every=1, max_trace_spans=5)
     for rank in range(4):
         bench.take(body_of(rank, range(10)))
     bench.close(verdict(3))
+    bench.settle()
     by_trace: dict[bytes, int] = {}
     for _, trace, _ in bench.spans():
         by_trace[trace] = by_trace.get(trace, 0) + 1
     assert set(by_trace.values()) == {5}
-    assert sum(rank == 3 for rank, _, _ in bench.spans()) == 30
-    assert bench.sampler.counts().left_out == {"trace_full": 70}
+    assert len(by_trace) == 10
+    assert bench.ranks() == {3, None}
+    assert bench.sampler.counts().kept == {"flagged": 30, "root": 10, "summary": 10}
+    assert bench.sampler.counts().left_out == {"trace_full": 90}
 
 
 def test_the_root_of_a_steps_trace_is_made_once() -> None:

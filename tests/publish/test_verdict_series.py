@@ -193,4 +193,6 @@ def test_a_run_that_nobody_has_judged_shows_its_nodes_as_healthy() -> None:
     """Zero, rather than nothing: an alert on absence would be wrong."""
     page = shown(RunVerdicts())
     assert [value for _, value in of(page, semconv.HOST_STRAGGLING)] == [0.0, 0.0]
-    assert set(page) == {"straggler_host_straggling", "straggler_collector_series_folded"}
+    assert {value for _, value in of(page, semconv.RUN_GPU_TIME_LOST)} == {0.0}
+    names = {"straggler_host_straggling", "straggler_collector_series_folded"}
+    assert set(page) == {*names, semconv.RUN_GPU_TIME_LOST.prometheus_name}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import ssl
 import threading
@@ -42,11 +43,13 @@ class ServerTls:
         self._lock = threading.Lock()
         self._checked_at_s = monotonic_s()
         self._state = self._stat()
+        self._content = self._digest()
         self.context = self._context()
         self._load(self.context)
 
     def refresh(self) -> None:
-        """Read the files again if they have changed; looks once a second at most."""
+        """Use the files' content again if it has changed; looks once a second at most. A file that
+        is touched, or written with the same content, is no renewal."""
         now_s = self._now_s()
         with self._lock:
             if now_s - self._checked_at_s < _CHECK_S:
@@ -56,6 +59,10 @@ class ServerTls:
             if state == self._state:
                 return
             self._state = state
+            content = self._digest()
+            if content == self._content:
+                return
+            self._content = content
             try:
                 self._load(self._context())  # a context that has half of a pair would serve nobody
                 self._load(self.context)
@@ -100,9 +107,17 @@ class ServerTls:
                 raise ConfigError.of(where, settings.client_ca_file, expected, remedy) from None
 
     def _stat(self) -> tuple[tuple[int, int] | None, ...]:
+        return tuple(map(_stat_of, self._files))
+
+    def _digest(self) -> tuple[bytes | None, ...]:
+        return tuple(map(_digest_of, self._files))
+
+    @property
+    def _files(self) -> tuple[str, ...]:
+        """Those that are named; an empty path would be the working directory."""
         settings = self._settings
-        files = (settings.cert_file, settings.key_file, settings.client_ca_file)
-        return tuple(map(_stat_of, files))
+        named = settings.cert_file, settings.key_file, settings.client_ca_file
+        return tuple(filter(None, named))
 
 
 def names_of(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -141,3 +156,10 @@ def _stat_of(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return stat.st_mtime_ns, stat.st_ino
+
+
+def _digest_of(path: str) -> bytes | None:
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).digest()
+    except OSError:
+        return None

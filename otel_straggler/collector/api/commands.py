@@ -63,7 +63,8 @@ _WHY_NO_PROFILE: Final = {
     "refused": "the rank refused; see its log",
     "expired": "the rank did not answer in time",
 }
-_OUTCOMES: Final = frozenset({"done", "failed", "refused"})
+OUTCOMES: Final = ("done", "failed", "refused", "expired")
+_REPORTED: Final = frozenset(OUTCOMES) - {"expired"}
 _log = logging.getLogger(__name__)
 
 Key = tuple[str, str, int]
@@ -346,7 +347,7 @@ class Commands:
         for one in reported.split(","):
             id_, _, outcome = one.partition(":")
             command = self._waiting.get(id_)
-            if command is None or outcome not in _OUTCOMES:
+            if command is None or outcome not in _REPORTED:
                 continue
             if (command.key, command.session_id) == (key, session_id):
                 _log.info("command %s, %s of rank %d: %s", id_, command.verb, key[2], outcome)

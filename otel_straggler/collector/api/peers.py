@@ -31,7 +31,7 @@ _TIMEOUT_S: Final = 5.0
 _MAX_BYTES: Final = 64 * 1024 * 1024
 MOVED_S: Final = 8.0
 """A run that a peer hears from is evicted here after so long in silence; ranks are lost after 20 s
-(``liveness.lost_after_s``)."""
+(``liveness.lost_after_seconds``)."""
 HANDOVER_S: Final = 5.0
 """So long after a peer was first seen to have the run, the peer has asked for its alerts."""
 _FRESH_S: Final = 5.0

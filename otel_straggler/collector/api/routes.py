@@ -24,7 +24,7 @@ from otel_straggler.collector.api.cache import BusyError, PageWork
 from otel_straggler.collector.api.commands import ASKS, Commands
 from otel_straggler.collector.api.decisions import UnknownSubjectError
 from otel_straggler.collector.api.events import EventStreams
-from otel_straggler.collector.api.pages import PageRoutes, busy
+from otel_straggler.collector.api.pages import PageRoutes, accepts_gzip, busy
 from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 from otel_straggler.collector.ingest.json_app import (
     JSON,
@@ -34,7 +34,7 @@ from otel_straggler.collector.ingest.json_app import (
     health_response,
     json_response,
 )
-from otel_straggler.collector.metrics.families import CONTENT_TYPE, only_runs
+from otel_straggler.collector.metrics.exposition import Wanted, media_type, served
 from otel_straggler.collector.views.pages import Pages
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.errors import InputError
@@ -49,6 +49,8 @@ _MAINTENANCE = "/v1/maintenance"
 _TRY_ALERTS = "/v1/alerts/test"
 _LOGIN = "/v1/login"
 _LOGOUT = "/v1/logout"
+_MAX_SCRAPES = 32
+"""In different forms at once; those of one form share an answer."""
 _TRIALS_PER_S, _TRIALS_AT_ONCE = 1 / 30, 3.0
 """Test alerts, which call people."""
 
@@ -110,6 +112,7 @@ class Api(JsonApp):
         }
         self._add_people(answers)
         self._work = PageWork()
+        self._scrapes = PageWork(threads=1, maximum=_MAX_SCRAPES)  # which no page delays
         self._trials = PageWork(threads=1, maximum=1)
         self._trial_rate = Throttle(_TRIALS_PER_S, _TRIALS_AT_ONCE)
         self._page: PageRoutes | None = None
@@ -207,6 +210,7 @@ class Api(JsonApp):
 
     def close(self) -> None:
         self._work.close()
+        self._scrapes.close()
         self._trials.close()
 
     def _changed(
@@ -238,14 +242,21 @@ class Api(JsonApp):
         return json_response(sent)
 
     async def _metrics(self, request: Request) -> Response:
-        text, prefix = await self._answers.metrics(), request.head.principal.runs
-        if prefix:
-            try:
-                key = "/metrics", prefix
-                text = await self._work.do(key, partial(only_runs, text, prefix))
-            except BusyError as error:
-                return busy(self.failure(503, str(error), request.head))
-        return Response(200, text, CONTENT_TYPE, NOT_STORED)
+        """The text, in the format and coding that the scraper accepts."""
+        text, head = await self._answers.metrics(), request.head
+        wanted = Wanted(
+            media_type=media_type(head.headers.get("accept", "")),
+            prefix=head.principal.runs,
+            is_zipped=accepts_gzip(head.headers.get("accept-encoding", "")),
+        )
+        try:
+            body = await self._scrapes.do(wanted, partial(served, text, wanted))
+        except BusyError as error:
+            return busy(self.failure(503, str(error), head))
+        headers = {**NOT_STORED, "Vary": "Accept, Accept-Encoding"}
+        if wanted.is_zipped:
+            headers["Content-Encoding"] = "gzip"
+        return Response(200, body, wanted.media_type, headers)
 
     def _runbook(self, request: Request) -> Response:
         """The chapter of an alert; all of them without one."""

@@ -1,256 +1,290 @@
-"""Flagged ranks and slow steps, and the traces of kept spans with their root spans, which no rank
-sends."""
+"""The traces of forwarded spans: each has a bound, and each of a step gets its root."""
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from array import array
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
-from typing import NamedTuple, TypeVar
 
 import numpy as np
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_straggler import semconv
+from otel_straggler.collector.forwarding.batch import Piece, SpanTimes, absent_parents
+from otel_straggler.collector.forwarding.known import WorldKey
+from otel_straggler.collector.forwarding.trace_spans import ClosedTrace, RankStep, StandIn
 from otel_straggler.model.observation import NO_STEP
 from otel_straggler.model.rank import Source
-from otel_straggler.model.scores import WindowScores
-from otel_straggler.model.step_table import StepTimes
-from otel_straggler.model.verdict import RunVerdicts, Verdict
-from otel_straggler.otlp.encode_spans import SpanGroup, encode_request, encode_resource, encode_rows
 from otel_straggler.otlp.identity import as_int, read_value
-from otel_straggler.otlp.ids import root_span_id, step_trace_id
-from otel_straggler.otlp.span_rules import Progress
-from otel_straggler.semconv import AttributeValue
+from otel_straggler.otlp.ids import root_span_id
+from otel_straggler.otlp.slices import Bools
 
 REMEMBERED = 100_000
-"""Traces; beyond it the oldest are evicted, and might get a second root with the same id."""
+"""Closed traces; what comes later for an older one begins a second one with the same ids."""
 SETTLED_S = 5.0
-"""A trace gets its root after this time without a new span."""
+"""A trace is closed after this time without a new span, once its step has been scored."""
+_MAX_SUMMARIES = 8
+_SPANS_PER_SUMMARY = 250
+_INTS = 3
+"""Of one ``step`` span in an array: rank, start, end."""
 
 
 @dataclass(slots=True)
 class _Trace:
-    """The kept spans of one trace."""
+    """A trace that is not closed.
 
-    root_id: bytes
+    Attributes:
+        ranks, flagged: in the trace.
+        steps: ids of their ``step`` spans.
+        left_steps: rank, start, end of those that are not in the trace.
+        missing: by id, parents that have not come.
+    """
+
+    root: int
+    first_at_s: float
+    touched_at_s: float = 0.0
     spans: int = 0
+    is_full: bool = False
+    left_out: int = 0
     first_ns: int = 2**63 - 1
     last_ns: int = 0
     source: Source | None = None  # of a span whose parent is the root
     step: int = NO_STEP
-    touched_at_s: float = 0.0
+    ranks: set[int] = field(default_factory=set)
+    flagged: set[int] = field(default_factory=set)
+    steps: set[int] = field(default_factory=set)
+    left_steps: array[int] = field(default_factory=lambda: array("q"))
+    missing: dict[int, StandIn] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Closed:
+    spans: int
+    is_full: bool
+    stand_ins: frozenset[int] = frozenset()
+
+
 class KeptTraces:
-    """Counts the kept spans of every trace, up to ``max_spans``, and makes root spans of steps.
+    """Bounds every trace, and closes those of steps.
 
-    A trace gets a root if a kept span, the ``step`` span of a rank, has it as its parent. The root
-    is made once, after :data:`SETTLED_S` without a new span, and covers what was kept.
+    A rank is in a trace with all its spans or with none, so that no span lacks its parent; of the
+    first one that is too large alone, the longest spans are kept, which are the outer ones.
+
+    Args:
+        max_spans: of one trace, with its root and the summaries.
+
+    Attributes:
+        large: worlds of which a trace was full.
     """
 
-    max_spans: int
-    _traces: OrderedDict[bytes, _Trace] = field(default_factory=OrderedDict)
-    _waiting: dict[bytes, _Trace] = field(default_factory=dict)
+    def __init__(self, max_spans: int) -> None:
+        self.max_spans = max_spans
+        self.max_summaries = max(1, min(_MAX_SUMMARIES, max_spans // _SPANS_PER_SUMMARY))
+        self.large: OrderedDict[WorldKey, None] = OrderedDict()
+        self._open: OrderedDict[bytes, _Trace] = OrderedDict()
+        self._closed: OrderedDict[bytes, _Closed] = OrderedDict()
 
-    def admit(self, trace_id: bytes) -> bool:
-        """Count one more span of the trace; False if it is full."""
-        trace = self._traces.get(trace_id)
-        if trace is None:
-            trace = self._traces[trace_id] = _Trace(root_span_id(trace_id))
-            if len(self._traces) > REMEMBERED:
-                self._traces.popitem(last=False)
-        if trace.spans >= self.max_spans:
-            return False
-        trace.spans += 1
-        return True
+    def root_of(self, trace_id: bytes) -> int:
+        trace = self._open.get(trace_id)
+        return _root_of(trace_id) if trace is None else trace.root
 
-    def record(self, content: bytes, source: Source | None, now_s: float) -> None:
-        """Record the times of an admitted span, and whether the root is its parent."""
-        span = Span.FromString(content)
-        trace = self._traces.get(span.trace_id)
+    def has_sent(self, trace_id: bytes) -> bool:
+        """From any thread."""
+        trace = self._open.get(trace_id) or self._closed.get(trace_id)
+        return trace is not None and trace.spans > 0
+
+    def admit(self, piece: Piece, now_s: float) -> Bools | bool:
+        """Which of the wanted spans of a piece are kept: all, none, or a mask. Cost: O(1), unless
+        the piece is too large for its trace alone."""
+        closed = self._closed.get(piece.trace_id)
+        if closed is not None:
+            return self._admit_late(piece, closed)
+        trace = self._open.get(piece.trace_id)
         if trace is None:
-            return
-        trace.first_ns = min(trace.first_ns, span.start_time_unix_nano)
-        trace.last_ns = max(trace.last_ns, span.end_time_unix_nano)
+            trace = self._open[piece.trace_id] = _Trace(_root_of(piece.trace_id), now_s)
         trace.touched_at_s = now_s
-        if span.parent_span_id == trace.root_id and source is not None and trace.source is None:
-            trace.source, trace.step = source, _step_of(span)
-            self._waiting[span.trace_id] = trace
+        self._open.move_to_end(piece.trace_id)
+        if piece.last_ns:
+            trace.first_ns = min(trace.first_ns, piece.first_ns)
+            trace.last_ns = max(trace.last_ns, piece.last_ns)
+        reserved = 1 + self.max_summaries + len(trace.missing)
+        room = max(0, self.max_spans - reserved - trace.spans)
+        if piece.wanted > room:
+            return self._admit_into_full(trace, piece, room)
+        kept = piece.steps if piece.wanted else ()
+        _record(trace, piece, piece.wanted, kept, piece.absent)
+        return piece.wanted > 0
 
-    def drain_roots(self, settled_before_s: float) -> tuple[list[bytes], int]:
-        """Remove settled traces; a request per run with their roots, and how many."""
-        due = {
-            trace_id: trace
-            for trace_id, trace in self._waiting.items()
-            if trace.touched_at_s <= settled_before_s
-        }
-        by_world: dict[tuple[str, int, str, str], list[tuple[bytes, _Trace]]] = {}
-        for trace_id, trace in due.items():
-            del self._waiting[trace_id]
-            source = trace.source
-            if source is not None:
-                world = source.run_id, source.attempt, source.group, source.job
-                by_world.setdefault(world, []).append((trace_id, trace))
-        return [_encode_roots(traces) for traces in by_world.values()], len(due)
+    def _admit_late(self, piece: Piece, closed: _Closed) -> Bools | bool:
+        """A rank whose spans did not come before is kept if there is room for all of it."""
+        if closed.is_full or closed.spans + piece.wanted > self.max_spans:
+            return False
+        admitted: Bools | bool = True
+        if closed.stand_ins:
+            admitted = ~np.isin(piece.wanted_heads().span_ids, list(closed.stand_ins))
+        after = _Closed(closed.spans + piece.wanted, is_full=False, stand_ins=closed.stand_ins)
+        self._closed[piece.trace_id] = after
+        return admitted
+
+    def _admit_into_full(self, trace: _Trace, piece: Piece, room: int) -> Bools | bool:
+        """A rank that is in the trace already, and one that is too large alone, have the longest of
+        their spans in it."""
+        trace.is_full = True
+        if piece.sender.source is not None and piece.sender.is_own:
+            self.large[WorldKey.of(piece.sender.source)] = None
+            if len(self.large) > REMEMBERED:
+                self.large.popitem(last=False)
+        is_known = piece.sender.source is not None and piece.sender.source.rank in trace.ranks
+        if trace.spans and not is_known:
+            _record(trace, piece, 0, (), ())
+            return False
+        heads = piece.wanted_heads()
+        expected = sum(span_id in trace.missing for span_id in heads.span_ids.tolist())
+        room = min(room + expected, piece.wanted)
+        if not room:
+            _record(trace, piece, 0, (), ())
+            return False
+        admitted = np.zeros(piece.wanted, bool)
+        longest = np.argsort(heads.start_ns - heads.end_ns, kind="stable")
+        admitted[longest[:room]] = True
+        kept = heads.of_rows(admitted)
+        ids = frozenset(kept.span_ids.tolist())
+        steps = [step for step in piece.steps if step.span_id in ids]
+        _record(trace, piece, room, steps, absent_parents(kept, trace.root))
+        return admitted
+
+    def close(
+        self,
+        now_s: float,
+        is_scored: Callable[[WorldKey, int], bool],
+        *,
+        longest_s: float,
+        is_end: bool = False,
+    ) -> list[ClosedTrace]:
+        """Close settled traces; those of steps of which something was kept.
+
+        Args:
+            longest_s: so long a trace waits for the scores of its step.
+            is_end: close all.
+        """
+        due: list[ClosedTrace] = []
+        while self._open:
+            trace_id, trace = next(iter(self._open.items()))
+            is_forced = is_end or len(self._open) > REMEMBERED
+            if not is_forced and trace.touched_at_s > now_s - SETTLED_S:
+                break
+            if not is_forced and not _is_done(trace, now_s, is_scored, longest_s):
+                trace.touched_at_s = now_s  # asked again
+                self._open.move_to_end(trace_id)
+                continue
+            del self._open[trace_id]
+            if trace.spans:
+                due += self._close(trace_id, trace)
+        return due
+
+    def _close(self, trace_id: bytes, trace: _Trace) -> list[ClosedTrace]:
+        left_out = _steps_in(trace.left_steps)
+        if trace.source is None:
+            self._remember(trace_id, _Closed(trace.spans, trace.is_full))
+            return []
+        room = max(0, self.max_spans - trace.spans - 1)
+        stand_ins = tuple(trace.missing.values())[:room]
+        max_summaries = min(self.max_summaries, room - len(stand_ins))
+        spans = trace.spans + 1 + len(stand_ins) + max_summaries
+        ids = frozenset(missing.span_id for missing in stand_ins)
+        self._remember(trace_id, _Closed(spans, trace.is_full, ids))
+        closed = ClosedTrace(
+            trace_id=trace_id,
+            root_id=trace.root,
+            source=trace.source,
+            step=trace.step,
+            first_ns=trace.first_ns,
+            last_ns=trace.last_ns,
+            ranks=len(trace.ranks.union(step.rank for step in left_out)),
+            left_out=[step for step in left_out if step.rank not in trace.ranks],
+            flagged=sorted(trace.flagged),
+            spans_left_out=trace.left_out,
+            stand_ins=stand_ins,
+            max_summaries=max_summaries,
+        )
+        return [closed]
+
+    def _remember(self, trace_id: bytes, closed: _Closed) -> None:
+        self._closed[trace_id] = closed
+        if len(self._closed) > REMEMBERED:
+            self._closed.popitem(last=False)
 
 
-def _step_of(span: Span) -> int:
-    for pair in span.attributes:
+def _is_done(
+    trace: _Trace, now_s: float, is_scored: Callable[[WorldKey, int], bool], longest_s: float
+) -> bool:
+    if trace.source is None or trace.step == NO_STEP or now_s - trace.first_at_s >= longest_s:
+        return True
+    return is_scored(WorldKey.of(trace.source), trace.step)
+
+
+def _record(
+    trace: _Trace,
+    piece: Piece,
+    admitted: int,
+    kept: Sequence[SpanTimes],
+    absent: Sequence[SpanTimes],
+) -> None:
+    trace.spans += admitted
+    trace.left_out += piece.spans - admitted
+    if piece.sender.source is None:
+        return
+    rank = piece.sender.source.rank
+    trace.steps.update(step.span_id for step in kept)
+    if not kept:
+        for step in piece.steps:
+            trace.left_steps.extend((rank, step.start_ns, step.end_ns))
+    if not admitted:
+        return
+    trace.ranks.add(rank)
+    if piece.is_flagged:
+        trace.flagged.add(rank)
+    if piece.sender.is_own:
+        _follow_parents(trace, piece, absent, rank)
+    if trace.source is None and (trace.steps or trace.missing):
+        trace.source = piece.sender.source
+        trace.step = _step_of(piece.sample())
+
+
+def _follow_parents(trace: _Trace, piece: Piece, absent: Sequence[SpanTimes], rank: int) -> None:
+    """Children mostly come before their parent, in the same request or an earlier one."""
+    if trace.missing:
+        for span_id in piece.wanted_heads().span_ids.tolist():
+            trace.missing.pop(span_id, None)
+    for parent, start_ns, end_ns in absent:
+        if parent in trace.steps:
+            continue
+        known = trace.missing.get(parent)
+        trace.missing[parent] = StandIn(
+            span_id=parent,
+            rank=rank,
+            start_ns=start_ns if known is None else min(start_ns, known.start_ns),
+            end_ns=max(start_ns, end_ns, 0 if known is None else known.end_ns),
+        )
+
+
+def _steps_in(numbers: array[int]) -> list[RankStep]:
+    """One of each rank, the first that came."""
+    steps: dict[int, RankStep] = {}
+    for at in range(0, len(numbers), _INTS):
+        rank, start_ns, end_ns = numbers[at : at + _INTS]
+        steps.setdefault(rank, RankStep(rank=rank, start_ns=start_ns, end_ns=end_ns))
+    return list(steps.values())
+
+
+def _root_of(trace_id: bytes) -> int:
+    return int.from_bytes(root_span_id(trace_id), "little")
+
+
+def _step_of(content: bytes) -> int:
+    for pair in Span.FromString(content).attributes:
         if pair.key == semconv.STEP:
             step = as_int(read_value(pair.value))
             return NO_STEP if step is None else step
     return NO_STEP
-
-
-def _encode_roots(traces: list[tuple[bytes, _Trace]]) -> bytes:
-    """Roots of one world; their resource has no rank."""
-    source = traces[0][1].source
-    assert source is not None
-    resource: dict[str, AttributeValue] = {
-        semconv.SERVICE_NAME: source.job,
-        semconv.RUN_ID: source.run_id,
-        semconv.RUN_ATTEMPT: source.attempt,
-        semconv.GROUP: source.group,
-    }
-    ids = b"".join(trace_id for trace_id, _ in traces)
-    roots = b"".join(trace.root_id for _, trace in traces)
-    group = SpanGroup(
-        name=semconv.ROOT_SPAN,
-        numbers={semconv.STEP: np.array([max(t.step, 0) for _, t in traces], np.int64)},
-        trace_ids=np.frombuffer(ids, np.uint8).reshape(-1, 16),
-        span_ids=np.frombuffer(roots, "<u8").astype(np.uint64),
-        parent_ids=None,
-        start_ns=np.array([t.first_ns for _, t in traces], np.int64),
-        end_ns=np.array([t.last_ns for _, t in traces], np.int64),
-    )
-    known = {key: value for key, value in resource.items() if value != ""}
-    return encode_request(encode_resource(known), encode_rows(group))
-
-
-_ACTIVE = frozenset({"suspect", "confirmed", "flapping"})
-"""States of a verdict that flag a rank or a host."""
-
-_TYPICAL_OF = 200
-"""Steps whose median is the typical step of a run."""
-_MIN_STEPS = 10
-_MAX_SLOW = 10_000
-_MAX_WORLDS = 4_096
-
-
-class WorldKey(NamedTuple):
-    """The ranks whose steps are scored together."""
-
-    run_id: str
-    group: str
-    attempt: int
-
-    @classmethod
-    def of(cls, source: Source) -> WorldKey:
-        return cls(source.run_id, source.group, source.attempt)
-
-
-@dataclass(slots=True)
-class _Flags:
-    """Ranks and nodes of one run and group."""
-
-    listed: frozenset[int] = frozenset()
-    ranks: frozenset[int] = frozenset()
-    nodes: frozenset[str] = frozenset()
-
-
-@dataclass(slots=True)
-class Known:
-    """Flagged ranks and slow steps. One thread writes, another reads.
-
-    Args:
-        slow_ratio: a step is slow if its slowest rank took so many times the typical step of the
-            run.
-    """
-
-    slow_ratio: float
-    _flags: dict[tuple[str, str], _Flags] = field(default_factory=dict)
-    _passed: dict[WorldKey, Progress] = field(default_factory=dict)
-    _typical: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
-    _slow: OrderedDict[int, None] = field(default_factory=OrderedDict)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def record_steps(self, times: Iterable[StepTimes]) -> None:
-        with self._lock:
-            for world in times:
-                if not world.is_timed:
-                    self._record_steps(world)
-            while len(self._slow) > _MAX_SLOW:
-                self._slow.popitem(last=False)
-
-    def _record_steps(self, world: StepTimes) -> None:
-        known = _entry(self._typical, (world.run_id, world.group), deque(maxlen=_TYPICAL_OF))
-        for step, seconds in zip(world.steps, world.slowest_s, strict=True):
-            if len(known) >= _MIN_STEPS and seconds > self.slow_ratio * median(known):
-                trace_id = step_trace_id(world.run_id, world.attempt, world.group, step)
-                self._slow[int.from_bytes(trace_id[8:], "big")] = None
-            known.append(seconds)
-
-    def record_windows(
-        self, windows: Sequence[WindowScores], run_verdicts: RunVerdicts
-    ) -> set[WorldKey]:
-        """Record closed windows of one run and its verdicts; returns their worlds."""
-        with self._lock:
-            for window in windows:
-                flags = _entry(self._flags, (window.run_id, window.group), _Flags())
-                flags.listed = frozenset(s.source.rank for s in window.stragglers)
-                active = [v for v in run_verdicts.current if _is_active(v, window)]
-                flags.ranks = frozenset(v.rank for v in active if v.rank is not None)
-                flags.nodes = frozenset(v.node for v in active if v.scope == "host" and v.node)
-                self._pass(window)
-            return {WorldKey(w.run_id, w.group, w.attempt) for w in windows}
-
-    def _pass(self, window: WindowScores) -> None:
-        key = WorldKey(window.run_id, window.group, window.attempt)
-        passed = _entry(self._passed, key, Progress())
-        step = passed.step if window.last_step is None else max(passed.step, window.last_step)
-        self._passed[key] = Progress(step=step, end_ns=max(passed.end_ns, window.end_ns))
-
-    def is_flagged(self, source: Source) -> bool:
-        """Whether a verdict or the newest window names the rank or its host."""
-        flags = self._flags.get((source.run_id, source.group))
-        if flags is None:
-            return False
-        is_listed = source.rank in flags.ranks or source.rank in flags.listed
-        return is_listed or (bool(source.node) and source.node in flags.nodes)
-
-    def has_passed(self, source: Source, progress: Progress) -> bool:
-        """Whether everything of a source in a request has been scored."""
-        passed = self._passed.get(WorldKey.of(source))
-        if passed is None:
-            return False
-        if progress.step != NO_STEP:
-            return progress.step <= passed.step
-        return progress.end_ns <= passed.end_ns
-
-    def slow_traces(self) -> frozenset[int]:
-        """Second halves of the trace ids of the newest slow steps."""
-        with self._lock:
-            return frozenset(self._slow)
-
-
-def _is_active(verdict: Verdict, window: WindowScores) -> bool:
-    if verdict.state not in _ACTIVE or verdict.scope not in ("rank", "host"):
-        return False
-    return verdict.scope == "host" or verdict.group == window.group
-
-
-_Key = TypeVar("_Key")
-_Value = TypeVar("_Value")
-
-
-def _entry(table: dict[_Key, _Value], key: _Key, new: _Value) -> _Value:
-    """The value of a key, moved to the end; the first is evicted beyond the limit."""
-    value = table.pop(key, new)
-    table[key] = value
-    if len(table) > _MAX_WORLDS:
-        del table[next(iter(table))]
-    return value

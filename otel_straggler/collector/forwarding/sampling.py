@@ -1,7 +1,8 @@
-"""Tail sampling: spans are held until their steps are scored, and then kept or dropped.
+"""What waits until its step is scored, and what is forwarded of it then.
 
-A receiver thread only puts a request into a table. The sampler's thread slices the requests whose
-steps have been scored, and forwards the bytes of the spans that a rule keeps.
+Mode ``sampled`` holds all requests; ``all`` only those of worlds whose traces are larger than their
+bound, for which the choice of ranks takes scores. A receiver thread only puts a request into a
+table; this thread decides.
 """
 
 from __future__ import annotations
@@ -10,69 +11,42 @@ import logging
 import threading
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-import numpy as np
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-from otel_straggler.collector.forwarding.kept_traces import (
-    SETTLED_S,
-    KeptTraces,
-    Known,
-    WorldKey,
+from otel_straggler.collector.forwarding.deciding import (
+    KEPT,
+    NO_ROOM,
+    NOT_SAMPLED,
+    ROOT,
+    STAND_IN,
+    SUMMARY,
+    UNREADABLE,
+    Decider,
+    Held,
+    turn_of,
 )
+from otel_straggler.collector.forwarding.kept_traces import KeptTraces
+from otel_straggler.collector.forwarding.known import Known, WorldKey
+from otel_straggler.collector.forwarding.trace_spans import spans_of
+from otel_straggler.collector.ingest.intake import PROTOBUF, Request
 from otel_straggler.collector.settings import ForwardSettings
-from otel_straggler.errors import InputError
 from otel_straggler.model.rank import Source
 from otel_straggler.model.scores import WindowScores
 from otel_straggler.model.step_table import StepTimes
 from otel_straggler.model.verdict import RunVerdicts
-from otel_straggler.otlp.decode_json import message_from_json
 from otel_straggler.otlp.identity import Aliases
-from otel_straggler.otlp.slices import Bools, ScopeSlice, Slices, SpanOwners, Text, slices_of
 from otel_straggler.otlp.span_rules import DecodedSpans, Progress
 
 _log = logging.getLogger(__name__)
 
-FLAGGED, SLOW_STEP, SAMPLED, ROOT = "flagged", "slow_step", "sampled", "root"
-KEPT = {
-    FLAGGED: "kept: of a rank that a verdict or the newest window names",
-    SLOW_STEP: "kept: of a slow step",
-    SAMPLED: "kept: its trace is one in `forward.sample_every`",
-    ROOT: "kept: the root of a step's trace, made here",
-}
-"""Why a span was passed on; the first rule that names it counts."""
-NOT_SAMPLED, TRACE_FULL, NO_ROOM, UNREADABLE = "not_sampled", "trace_full", "no_room", "unreadable"
-LEFT_OUT = {
-    NOT_SAMPLED: "left out: no rule names it",
-    TRACE_FULL: "left out: `forward.max_trace_spans` of its trace were kept already",
-    NO_ROOM: "left out: `forward.max_held_bytes` were in use before its step was scored",
-    UNREADABLE: "left out: its request could not be cut; see the log",
-}
-"""Why a span was not."""
-
 _TICK_S = 0.25
 _CROWDED = 0.75
 """Part of the budget beyond which the oldest are decided before they are scored."""
-_OVERHEAD_BYTES = 512
 _MAX_AT_ONCE = 1_000_000
+_BATCH, _BATCH_BYTES = 256, 8_000_000
+"""Requests that are cut at once."""
 _FEW = 100
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """One trace request that waits; ``at_s``: its arrival on a monotonic clock."""
-
-    body: bytes
-    is_json: bool
-    spans: int
-    progress: Mapping[Source, Progress]
-    at_s: float
-
-    @property
-    def size(self) -> int:
-        return len(self.body) + _OVERHEAD_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,23 +65,23 @@ class Sampler:
     scoring thread.
 
     Args:
-        put: sends a request in binary protobuf.
+        put: sends a request.
         aliases: attributes of a rank.
     """
 
     def __init__(
         self,
         settings: ForwardSettings,
-        put: Callable[[bytes], None],
+        put: Callable[[Request], None],
         aliases: Aliases | None = None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._put = put
-        self._owners = SpanOwners(aliases)
         self._now_s = monotonic_s
         self._known = Known(settings.slow_step_ratio)
         self._traces = KeptTraces(settings.max_trace_spans)
+        self._decider = Decider(settings, self._known, self._traces, self._count, aliases)
         self._held: OrderedDict[int, Held] = OrderedDict()
         self._waits_for: dict[WorldKey, list[int]] = {}
         self._due: list[int] = []
@@ -127,11 +101,10 @@ class Sampler:
     def start(self) -> None:
         self._thread.start()
 
-    def hold(self, body: bytes, decoded: DecodedSpans, *, is_json: bool = False) -> None:
-        """Hold a request. Cost: O(sources in it)."""
-        at_s = self._now_s()
+    def hold(self, request: Request, decoded: DecodedSpans) -> None:
+        """Hold a request of spans. Cost: O(sources in it)."""
         n_spans = sum(decoded.outcomes.values())
-        held = Held(body=body, is_json=is_json, spans=n_spans, progress=decoded.progress, at_s=at_s)
+        held = Held(request=request, spans=n_spans, progress=decoded.progress, at_s=self._now_s())
         with self._changed:
             self._number += 1
             self._held[self._number] = held
@@ -157,6 +130,10 @@ class Sampler:
                         self._file(number, held)
             if self._due:
                 self._changed.notify()
+
+    def has_sent(self, trace_id: bytes) -> bool:
+        """Whether a span of the trace was forwarded, of the newest 100,000 traces."""
+        return self._traces.has_sent(trace_id)
 
     def counts(self) -> SamplingCounts:
         with self._changed:
@@ -192,46 +169,51 @@ class Sampler:
                 _log.exception("sampling failed; it goes on with the next request")
 
     def tick(self) -> None:
-        """Decide what is due, then send the roots of settled traces."""
+        """Decide what is due, then send what is made for settled traces."""
         now_s = self._now_s()
-        slow = self._known.slow_traces()
+        slow = self._slow_traces()
         due = self._drain_due(now_s)
         due.reverse()
         while due:  # what is decided is freed at once
-            held, is_early = due.pop()
-            self._decide_guarded(held, slow, now_s, NO_ROOM if is_early else NOT_SAMPLED)
+            batch = _next_batch(due)
+            self._decide(batch, slow, now_s)
             with self._changed:
-                self._deciding_bytes -= held.size
-        self._send_roots(now_s - SETTLED_S)
+                self._deciding_bytes -= sum(held.size for held, _ in batch)
+        self._close_traces(now_s)
         self._flush()
 
     def finish(self, until_s: float) -> None:
         """Decide all that waits, and send all roots."""
-        slow = self._known.slow_traces()
+        slow = self._slow_traces()
         with self._changed:
-            waiting = [self._remove(number) for number in list(self._held)]
-        for held in sorted(waiting, key=lambda held: not self._has_flagged(held)):
+            waiting = [(self._remove(number), NOT_SAMPLED) for number in list(self._held)]
+        waiting.sort(key=lambda item: self._turn_of(item[0]))
+        waiting.reverse()
+        while waiting:
+            batch = _next_batch(waiting)
             if self._now_s() < until_s:
-                self._decide_guarded(held, slow, self._now_s(), NOT_SAMPLED)
+                self._decide(batch, slow, self._now_s())
             else:
-                self._count(self._left_out, NO_ROOM, held.spans)
-        self._send_roots(float("inf"))
+                self._count(NO_ROOM, sum(held.spans for held, _ in batch))
+        self._close_traces(self._now_s(), is_end=True)
         self._flush()
 
-    def _drain_due(self, now_s: float) -> list[tuple[Held, bool]]:
-        """Due requests, and whether each is early; those of flagged ranks first, so that nobody
-        else fills their traces."""
+    def _drain_due(self, now_s: float) -> list[tuple[Held, str]]:
+        """Due requests, and the reason for spans of them that no rule names; those of flagged ranks
+        first, so that nobody else fills their traces, and of the others always the same."""
         with self._changed:
             due, self._due = self._due, []
-            drained = [(self._remove(n), False) for n in due if n in self._held]
+            drained = [(self._remove(n), NOT_SAMPLED) for n in due if n in self._held]
             while self._held:
                 number, held = next(iter(self._held.items()))
                 is_late = held.at_s + self._settings.hold_seconds <= now_s
                 if not is_late and not self._is_crowded():
                     break
-                drained.append((self._remove(number), not is_late))
+                drained.append((self._remove(number), NOT_SAMPLED if is_late else NO_ROOM))
             self._deciding_bytes = sum(held.size for held, _ in drained)
-        return sorted(drained, key=lambda item: not self._has_flagged(item[0]))
+        if self._settings.is_sampled or self._traces.large:
+            drained.sort(key=lambda item: self._turn_of(item[0]))
+        return drained
 
     def _is_crowded(self) -> bool:
         return self._held_bytes > _CROWDED * self._settings.max_held_bytes
@@ -239,13 +221,18 @@ class Sampler:
     def _file(self, number: int, held: Held) -> None:
         """File it under the first world that is not scored so far; as due if there is none."""
         for source, progress in held.progress.items():
-            if not self._known.has_passed(source, progress):
+            if self._waits(source, progress):
                 waiting = self._waits_for.setdefault(WorldKey.of(source), [])
                 waiting.append(number)
                 if len(waiting) > 2 * len(self._held) + _FEW:  # of requests that are long gone
                     waiting[:] = [n for n in waiting if n in self._held]
                 return
         self._due.append(number)
+
+    def _waits(self, source: Source, progress: Progress) -> bool:
+        if not self._settings.is_sampled and WorldKey.of(source) not in self._traces.large:
+            return False
+        return not self._known.has_passed(source, progress)
 
     def _remove(self, number: int) -> Held:
         held = self._held.pop(number)
@@ -254,95 +241,50 @@ class Sampler:
             self._waits_for.clear()
         return held
 
-    def _has_flagged(self, held: Held) -> bool:
-        return any(map(self._known.is_flagged, held.progress))
+    def _turn_of(self, held: Held) -> tuple[bool, int]:
+        is_flagged = any(map(self._known.is_flagged, held.progress))
+        return turn_of(next(iter(held.progress), None), is_flagged=is_flagged)
 
     # --- deciding ----------------------------------------------------------------------------
 
-    def _decide_guarded(
-        self, held: Held, slow: frozenset[int], now_s: float, otherwise: str
-    ) -> None:
+    def _slow_traces(self) -> frozenset[int]:
+        return self._known.slow_traces() if self._settings.is_sampled else frozenset()
+
+    def _decide(self, due: Sequence[tuple[Held, str]], slow: frozenset[int], now_s: float) -> None:
         try:
-            self._decide(held, slow, now_s, otherwise)
-        except Exception as error:  # noqa: BLE001 - logged and counted; sampling goes on
-            if not isinstance(error, InputError):
-                _log.exception("a request could not be sampled")
-            self._count(self._left_out, UNREADABLE, held.spans)
+            outcomes = self._decider.decide(due, slow, now_s)
+        except Exception:  # noqa: BLE001 - logged and counted; forwarding goes on
+            _log.exception("requests could not be decided")
+            self._count(UNREADABLE, sum(held.spans for held, _ in due))
+            outcomes = [] if self._settings.is_sampled else [held.request for held, _ in due]
+        for outcome in outcomes:
+            if isinstance(outcome, Request):
+                self._flush()  # in order
+                self._put(replace(outcome, body=b""))  # only raw_body waits
+            else:
+                self._send(outcome)
 
-    def _decide(self, held: Held, slow: frozenset[int], now_s: float, otherwise: str) -> None:
-        slices = slices_of(_protobuf(held))
-        has_flagged = self._has_flagged(held)
-        masks: list[Bools] = []
-        for scope in slices.scopes:
-            traces = slices.traces_of(scope)
-            reasons = self._reasons(slices, scope, traces, slow, has_flagged=has_flagged)
-            masks.append(self._admitted(slices, scope, reasons, now_s))
-            named = sum(len(rows) for _, rows in reasons)
-            self._count(self._left_out, otherwise, len(scope) - named)
-        body = slices.rebuild(masks)
-        if body:
-            self._send(body)
-
-    def _reasons(
-        self,
-        slices: Slices,
-        scope: ScopeSlice,
-        traces: Text,
-        slow: frozenset[int],
-        *,
-        has_flagged: bool,
-    ) -> list[tuple[str, list[int]]]:
-        """Rows by rule, each row under the first rule that keeps it."""
-        rules = [
-            (SLOW_STEP, _is_in(traces, slow)),
-            (SAMPLED, (traces[:, 1] % np.uint64(self._settings.sample_every)) == 0),
-        ]
-        if has_flagged:
-            flagged = self._owners.of(slices, scope, self._known.is_flagged)
-            rules.insert(0, (FLAGGED, flagged))
-        free = traces.any(axis=1)
-        named = []
-        for reason, mask in rules:
-            mine = mask & free
-            free &= ~mine
-            named.append((reason, np.flatnonzero(mine).tolist()))
-        return named
-
-    def _admitted(
-        self,
-        slices: Slices,
-        scope: ScopeSlice,
-        reasons: list[tuple[str, list[int]]],
-        now_s: float,
-    ) -> Bools:
-        """The rows for which their trace has room."""
-        mask = np.zeros(len(scope), bool)
-        if not any(rows for _, rows in reasons):
-            return mask
-        source = self._owners.source_of(slices.resources[scope.resource])
-        contents, ends = scope.contents.tolist(), scope.ends.tolist()
-        traces = slices.traces_of(scope).astype(">u8")
-        for reason, rows in reasons:
-            admitted = [row for row in rows if self._traces.admit(traces[row].tobytes())]
-            for row in admitted:
-                self._traces.record(slices.body[contents[row] : ends[row]], source, now_s)
-            mask[admitted] = True
-            self._count(self._kept, reason, len(admitted))
-            self._count(self._left_out, TRACE_FULL, len(rows) - len(admitted))
-        return mask
-
-    def _count(self, counter: Counter[str], what: str, spans: int) -> None:
+    def _count(self, reason: str, spans: int) -> None:
         if spans:
             with self._changed:
-                counter[what] += spans
+                (self._kept if reason in KEPT else self._left_out)[reason] += spans
 
     # --- sending -----------------------------------------------------------------------------
 
-    def _send_roots(self, settled_before_s: float) -> None:
-        bodies, n_roots = self._traces.drain_roots(settled_before_s)
-        for body in bodies:
-            self._send(body)
-        self._count(self._kept, ROOT, n_roots)
+    def _close_traces(self, now_s: float, *, is_end: bool = False) -> None:
+        """Send the spans that no rank sends, of the traces of which nothing more is expected."""
+        closed = self._traces.close(
+            now_s, self._is_scored, longest_s=self._settings.hold_seconds, is_end=is_end
+        )
+        for trace in closed:
+            made = spans_of(trace)
+            self._send(made.body)
+            self._count(ROOT, 1)
+            self._count(SUMMARY, made.summaries)
+            self._count(STAND_IN, made.stand_ins)
+
+    def _is_scored(self, world: WorldKey, step: int) -> bool:
+        return self._known.has_scored(world, Progress(step=step))
 
     def _send(self, body: bytes) -> None:
         """Join requests: concatenated protobuf messages are one message."""
@@ -353,21 +295,22 @@ class Sampler:
 
     def _flush(self) -> None:
         if self._out:
-            self._put(b"".join(self._out))
+            self._put(_request_of(b"".join(self._out)))
             self._out.clear()
             self._out_bytes = 0
 
 
-def _protobuf(held: Held) -> bytes:
-    if not held.is_json:
-        return held.body
-    encoded: bytes = message_from_json(held.body, ExportTraceServiceRequest).SerializeToString()
-    return encoded
+def _next_batch(due: list[tuple[Held, str]]) -> list[tuple[Held, str]]:
+    """Remove the last ones, last first; at least one."""
+    batch: list[tuple[Held, str]] = []
+    size = 0
+    while due and len(batch) < _BATCH and size < _BATCH_BYTES:
+        batch.append(due.pop())
+        size += batch[-1][0].size
+    return batch
 
 
-def _is_in(traces: Text, wanted: frozenset[int]) -> Bools:
-    """Mask of spans of the wanted traces. Cost: O(distinct traces of the request)."""
-    if not wanted or not len(traces):
-        return np.zeros(len(traces), bool)
-    distinct, index = np.unique(traces[:, 1], return_inverse=True)
-    return np.array([word in wanted for word in distinct.tolist()], bool)[index.ravel()]
+def _request_of(body: bytes) -> Request:
+    return Request(
+        signal="traces", content_type=PROTOBUF, body=b"", raw_body=body, content_encoding=""
+    )

@@ -27,6 +27,7 @@ from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans, SpanNames
 
 ContentType = Literal["application/x-protobuf", "application/json"]
+AnswerStatus = Literal["ok", "malformed", "busy", "stopping", "forbidden"]
 PROTOBUF: Final[ContentType] = "application/x-protobuf"
 JSON: Final[ContentType] = "application/json"
 
@@ -54,7 +55,7 @@ class Answer:
             once.
     """
 
-    status: Literal["ok", "malformed", "busy", "stopping", "forbidden"]
+    status: AnswerStatus
     rejected: int = 0
     message: str = ""
     retry_after_s: int = 1

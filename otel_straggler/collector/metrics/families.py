@@ -70,7 +70,7 @@ def only_runs(page: bytes, prefix: str) -> bytes:
     b'# TYPE a gauge\\na{run_id="x/1",job="j"} 1\\n'
     """
     named = re.escape(label("run_id", prefix)[:-1].encode())
-    is_wanted = re.compile(rb"#|[^{]*\{(?:.*,)?" + named).match
+    is_wanted = re.compile(rb"# (?:HELP|TYPE|EOF)|[^{]*\{(?:.*,)?" + named).match
     return b"".join(line for line in page.splitlines(keepends=True) if is_wanted(line))
 
 
@@ -86,6 +86,15 @@ class Families:
         if lines is None:
             lines = self._lines_of(metric)
         lines.append(sample(metric, label_text, value))
+
+    def attach(self, metric: Metric, label_text: str, exemplar: str) -> None:
+        """Add an exemplar to the line with these labels, if there is one, as a comment after it:
+        OpenMetrics alone has exemplars (``exposition.py``)."""
+        lines = self._lines.get(metric.name, [])
+        begin = f"{metric.prometheus_name}{{{label_text}}} "
+        for at, line in enumerate(lines):
+            if line.startswith(begin):
+                lines[at] = f"{line}# {exemplar}\n"
 
     def extend(self, other: Families) -> None:
         for name, lines in other._lines.items():

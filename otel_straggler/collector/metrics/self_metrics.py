@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable, Mapping
-from typing import Any
+from itertools import product
+from typing import Any, Final, get_args
 
 from otel_straggler import semconv
-from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT, SamplingCounts
+from otel_straggler._version import __version__
+from otel_straggler.collector.api.commands import OUTCOMES
+from otel_straggler.collector.forwarding.deciding import KEPT, LEFT_OUT
+from otel_straggler.collector.forwarding.sampling import SamplingCounts
 from otel_straggler.collector.history.history import HistoryCounts
-from otel_straggler.collector.ingest.intake import IntakeCounts
+from otel_straggler.collector.ingest.intake import AnswerStatus, IntakeCounts
 from otel_straggler.collector.metrics.families import Families, constant_labels, labels
+from otel_straggler.collector.metrics.process import process_families
 from otel_straggler.collector.runs.observer import UNSCORED, WorkerCounts
 from otel_straggler.collector.runs.section_histograms import SPANS_WIN
 from otel_straggler.detect.scores.settings import KERNEL_OUTCOMES as KERNEL_TIMES
+from otel_straggler.model.causes import CAUSES
+from otel_straggler.model.verdict import ACTIONS
+from otel_straggler.native import NATIVE
+from otel_straggler.otlp.answers import SIGNALS
 from otel_straggler.otlp.identity import NO_RANK
+from otel_straggler.otlp.metric_rules import USES
 from otel_straggler.otlp.section_rows import BASELINE, EMPTY, OVER_LIMIT, REPEATED
 from otel_straggler.otlp.span_rules import MALFORMED, ROW, SPAN_OUTCOMES, STEP
 from otel_straggler.semconv import Metric
@@ -21,6 +32,15 @@ from otel_straggler.semconv import Metric
 _OUTCOME_OF = {ROW: "scored", STEP: "step", NO_RANK: "no_rank"}
 _SECTION_TIMES = ("scored", SPANS_WIN, BASELINE, REPEATED, EMPTY, OVER_LIMIT)
 _ROW_OUTCOMES = ("scored", "duplicate", "superseded", "late", "unfinished", UNSCORED)
+_HTTP_STATUSES = (200, 400, 401, 403, 408, 413, 415, 429, 500, 503)
+_FROM_THE_START: Final[Mapping[str, tuple[tuple[Any, ...], ...]]] = {
+    semconv.COLLECTOR_REQUESTS.name: tuple(product(SIGNALS, get_args(AnswerStatus))),
+    semconv.COLLECTOR_HTTP_ANSWERS.name: tuple(product(SIGNALS, _HTTP_STATUSES)),
+    semconv.COLLECTOR_DECISIONS.name: tuple(product(ACTIONS, CAUSES)),
+    semconv.COLLECTOR_COMMANDS.name: tuple(product(semconv.VERBS, ("asked", *OUTCOMES))),
+}
+"""Labels of counters that are 0 before the first of their kind: an increase from no series to 1 is
+none to Prometheus."""
 
 
 def self_families(
@@ -43,8 +63,11 @@ def self_families(
     alert_failures: int = 0,
     connections_cut: Mapping[str, int] | None = None,
 ) -> Families:
-    own = _Own(constant_labels(collector_id, cluster))
+    constant = constant_labels(collector_id, cluster)
+    own = _Own(constant)
     own.add(semconv.COLLECTOR_START, started_at_s)
+    build = {"version": __version__, "python": platform.python_version()}
+    own.add(semconv.COLLECTOR_BUILD_INFO, 1, **build, native="no" if NATIVE is None else "yes")
     own.add(semconv.COLLECTOR_QUEUE, waiting_bytes)
     own.add(semconv.COLLECTOR_RUNS, runs)
     own.add_intake(intake)
@@ -79,6 +102,7 @@ def self_families(
             own.add(semconv.COLLECTOR_SPOOL_SIZE, history.spool_bytes)
             failures = history.spool_failures
             own.add_of(semconv.COLLECTOR_SPOOL_FAILURES, failures, failures, name="reason")
+    own.families.extend(process_families(constant))
     return own.families
 
 
@@ -92,10 +116,10 @@ class _Own:
         self.families.add(metric, text, value)
 
     def add_all(self, metric: Metric, counts: Mapping[Any, float], *names: str) -> None:
-        """All counts, sorted; ``names`` are the labels of their keys."""
-        for key in sorted(counts):
-            values = key if isinstance(key, tuple) else (key,)
-            self.add(metric, counts[key], **dict(zip(names, values, strict=True)))
+        """All counts, sorted, and 0 from the start; ``names`` are the labels of their keys."""
+        known = {**dict.fromkeys(_FROM_THE_START.get(metric.name, ()), 0), **counts}
+        for key in sorted(known):
+            self.add(metric, known[key], **dict(zip(names, key, strict=True)))
 
     def add_of(
         self, metric: Metric, counts: Mapping[str, int], keys: Iterable[str], name: str = "outcome"
@@ -109,7 +133,7 @@ class _Own:
             outcome, reason = _named(each)
             count = intake.outcomes.get(each, 0)
             self.add(semconv.COLLECTOR_SPANS, count, outcome=outcome, reason=reason)
-        self.add_all(semconv.COLLECTOR_POINTS, intake.points, "use")
+        self.add_of(semconv.COLLECTOR_POINTS, intake.points, USES, name="use")
         self.add_all(semconv.COLLECTOR_REQUESTS, intake.answers, "signal", "answer")
         self.add(semconv.COLLECTOR_GPU_TIMES_REFUSED, intake.refused_gpu_times)
 

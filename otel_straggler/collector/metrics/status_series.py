@@ -10,6 +10,7 @@ from typing import get_args
 
 from otel_straggler import semconv
 from otel_straggler.alerts.rule import FleetStatus, RunStatus
+from otel_straggler.client.sender import DROP_REASONS
 from otel_straggler.collector.metrics.families import (
     MAX_LABELLED,
     Families,
@@ -209,7 +210,7 @@ def alert_families(run: RunStatus, constant_labels: str) -> Families:
     if run.failed_at_s is not None:
         sentence = labels(sentence=run.failure_text)
         families.add(semconv.RUN_FAILED, f"{sentence},{text}", run.failed_at_s)
-    for reason, count in run.dropped.items():
+    for reason, count in {**dict.fromkeys(DROP_REASONS, 0), **run.dropped}.items():
         families.add(semconv.RUN_RECORDS_DROPPED, f"{label('reason', reason)},{text}", count)
     if run.has_known_state:
         _add_run_states(families, run, text)

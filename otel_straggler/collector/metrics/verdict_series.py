@@ -51,6 +51,8 @@ def verdict_families(
     for world in run_verdicts.worlds:
         _add_world(families, world, run)
         _add_waits(families, world, run)
+    for group in run.jobs.keys() - {world.group for world in run_verdicts.worlds}:
+        families.add(semconv.RUN_GPU_TIME_LOST, run.of(group), 0.0)
     return families
 
 

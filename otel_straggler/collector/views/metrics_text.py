@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from otel_straggler import semconv
 from otel_straggler.alerts.rule import OVER
+from otel_straggler.collector.metrics.exemplars import exemplar_of
 from otel_straggler.collector.metrics.families import Families, constant_labels, labels
 from otel_straggler.collector.metrics.folding import Stragglers
 from otel_straggler.collector.metrics.passthrough_series import (
@@ -56,6 +57,7 @@ class MetricsText:
     """Owned by one thread.
 
     Args:
+        has_sent: whether a trace was forwarded, so that exemplars may name it; None: none is.
         series_shares: the most series of each run, by what each would need and the share of all.
     """
 
@@ -65,8 +67,10 @@ class MetricsText:
         store: RunStore,
         guard: RunGuard,
         series_shares: SeriesShares = dict.fromkeys,
+        has_sent: Callable[[bytes], bool] | None = None,
     ) -> None:
         self._store, self._guard = store, guard
+        self._has_sent = has_sent
         self._series_shares = series_shares
         self._budget = settings.series_budget
         self._cluster = settings.cluster
@@ -115,6 +119,7 @@ class MetricsText:
         cells = int(budget * _PART_OF_CELLS)
         left = budget - len(families)
         families.extend(self._run_verdicts_families(run, view, named, left, cells, life))
+        self._add_exemplars(families, view, named)
         clashing = {(source.group, source.rank) for source in view.clashes}
         text = f"{labels(run_id=view.run_id)},{self._constant}"
         families.add(semconv.RUN_IDENTITY_CLASHES, text, len(clashing))
@@ -144,6 +149,13 @@ class MetricsText:
         jobs = tuple(view.jobs.items())
         made_for = run_verdicts, jobs, budget, cells, life, view.ahead_s
         return run.shown.series("verdicts", made_for, make)
+
+    def _add_exemplars(self, families: Families, view: RunView, named: RunLabels) -> None:
+        if self._has_sent is None:
+            return
+        for shown in view.windows:
+            if exemplar := exemplar_of(shown.window, self._has_sent):
+                families.attach(semconv.RUN_GPU_TIME_LOST, named.of(shown.window.group), exemplar)
 
     def _score_families(self, run: Run, view: RunView, budget: int, life: ShownLife) -> Families:
         shown = budget, straggling_ranks(_of_live_groups(view)), life, view.ahead_s

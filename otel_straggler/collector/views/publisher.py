@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -61,6 +61,7 @@ class Publisher:
 
     Args:
         series_shares: the most series of each run, by what each would need and the share of all.
+        has_sent: whether a trace was forwarded.
 
     Attributes:
         metrics: the text of /metrics.
@@ -77,6 +78,7 @@ class Publisher:
         maintenance: MaintenanceBook,
         guard: RunGuard,
         series_shares: SeriesShares = dict.fromkeys,
+        has_sent: Callable[[bytes], bool] | None = None,
     ) -> None:
         self._store = store
         self._scorer = scorer
@@ -88,7 +90,7 @@ class Publisher:
         self._takes_commands = settings.commands.enabled
         self._cluster = settings.metrics.cluster
         self._collector = ""
-        self.metrics = MetricsText(settings.metrics, store, guard, series_shares)
+        self.metrics = MetricsText(settings.metrics, store, guard, series_shares, has_sent)
         self._versions = count(1)
         self._listed: tuple[object, ...] = ()
         self._list_version = 0
