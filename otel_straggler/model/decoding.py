@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from types import UnionType
+from types import GenericAlias, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -20,6 +20,28 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple) and value and dataclasses.is_dataclass(value[0]):
         return [plain(each) for each in value]
     return sorted(value) if isinstance(value, frozenset) else value
+
+
+def columns_of(rows: Sequence[Any], names: Iterable[str]) -> dict[str, list[Any]]:
+    """Fields of dataclasses, each as a list in the order of the rows, like :func:`plain`."""
+    return {name: [plain(getattr(row, name)) for row in rows] for name in names}
+
+
+def read_columns(kind: type, columns: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Read the result of :func:`columns_of`: the fields of each row. Raises as :func:`read_as`.
+
+    >>> from otel_straggler.model.rank import Source
+    >>> rows = [Source(run_id="r", rank=0), Source(run_id="r", rank=1)]
+    >>> read_columns(Source, columns_of(rows, ["run_id", "rank"]))
+    [{'run_id': 'r', 'rank': 0}, {'run_id': 'r', 'rank': 1}]
+    """
+    types = _types(kind)
+    known = {
+        name: read_as(GenericAlias(list, (types[name],)), each)
+        for name, each in columns.items()
+        if name in types
+    }
+    return [dict(zip(known, row, strict=True)) for row in zip(*known.values(), strict=True)]
 
 
 def read_as(kind: Any, value: Any) -> Any:
