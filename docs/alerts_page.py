@@ -122,8 +122,8 @@ collector has a newer report; alerts on its ranks keep firing. Then `StragglerRu
 reports that monitoring gave up; its receiver sends no resolved notification. A run that was \
 training when its collector died is silent, not hung. A restarted collector with a \
 [history](history.md) knows at once which runs hang; without one it needs one timeout to detect \
-it: for its first {keep}, an alert that fired before keeps firing. If two collectors have data of a run, the newer report wins, even after that collector has evicted \
-the run.
+it: for its first {keep}, an alert that fired before keeps firing. If two collectors have data of \
+a run, the newer report wins, even after that collector has evicted the run.
 
 ## How long it takes
 Heartbeat + timeout + scrape + evaluation + `for` + `group_wait`:

@@ -24,7 +24,7 @@ from otel_straggler.collector.api.cache import BusyError, PageWork
 from otel_straggler.collector.api.commands import ASKS, Commands
 from otel_straggler.collector.api.decisions import UnknownSubjectError
 from otel_straggler.collector.api.events import EventStreams
-from otel_straggler.collector.api.pages import PageRoutes, busy
+from otel_straggler.collector.api.pages import BadQueryError, PageRoutes, busy, read_query
 from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 from otel_straggler.collector.ingest.json_app import (
     JSON,
@@ -157,7 +157,13 @@ class Api(JsonApp):
         commands = self._answers.commands
         if refused is None and commands is not None and head.path == semconv.COMMANDS_PATH:
             without_token = commands.refusal(head.headers, ASKS)
-            return None if without_token is None else self.failure(*without_token, head)
+            if without_token is not None:
+                self._guard.record_refusal(head, without_token[0], "commands_token")
+                return self.failure(*without_token, head)
+        if refused is None and head.principal.runs and head.path.startswith("/v1/"):
+            run_id = _query_of(head).get("run", "")
+            if run_id and not head.principal.covers(run_id):
+                self._guard.record_refusal(head, 404, "run", run_id)  # answered as one unknown
         return refused
 
     def respond(self, request: Request) -> Response | Awaitable[Response]:
@@ -187,7 +193,8 @@ class Api(JsonApp):
             return self.failure(400, "the body must be JSON with a token", head)
         who = self._guard.identify(head.peer, f"Bearer {token}")
         if who is NOBODY or not is_token(token):
-            self._guard.audit.refused(who, head.peer, f"POST {_LOGIN}", 401)
+            what = f"POST {_LOGIN}"
+            self._guard.audit.refused(who, head.peer, what, 401, "unknown_credential")
             return self.failure(401, "no grant has this token", head)
         refused = self._guard.refusal_of(who, "read", head.peer, f"POST {_LOGIN}")
         if refused is not None:
@@ -266,6 +273,14 @@ class Api(JsonApp):
         except BusyError as error:
             return busy(self.failure(503, str(error), request.head))
         return Response(200, body, JSON, NOT_STORED)
+
+
+def _query_of(head: Head) -> dict[str, str]:
+    """Empty if it cannot be read: who answers it says so."""
+    try:
+        return read_query(head.query)
+    except BadQueryError:
+        return {}
 
 
 def _query(text: str) -> ReportQuery:
