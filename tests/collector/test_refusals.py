@@ -4,6 +4,7 @@ reason, and a problem on the page of those who may know of it."""
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
 import logging
 from collections.abc import Callable
@@ -105,6 +106,16 @@ class Refusing:
         """On the page of who has this token."""
         answer = self.ask("metrics", "GET", "/v1/runs", token).json()
         return list(answer.get("problems", ()))
+
+    def events(self, token: str) -> Any:
+        """The stream of a page, after its first lines."""
+        host, _, port = self.live.addresses["metrics"].rpartition(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=20)
+        connection.request("GET", "/v1/events", headers=bearer(token))
+        response = connection.getresponse()
+        while response.readline() != b"\n":
+            pass
+        return response
 
     def lines(self) -> list[str]:
         """Of the audit trail."""
@@ -262,6 +273,15 @@ def test_whatever_is_sent_of_a_run_of_another_tenant_is_refused_and_audited(
         kit.eventually(lambda of=token: its.problems(of) == [problem])
     runs = its.ask("metrics", "GET", "/v1/runs", TOKENS["read"]).json()["runs"]
     assert (runs, its.live.collector._worker.counts().rows["scored"]) == ([], 0)
+
+
+def test_an_open_page_is_told_that_something_was_refused(its: Refusing, kit: Any) -> None:
+    """It asks for the list of runs only if there is something new."""
+    stream = its.events(READERS["a"])
+    (open_one,) = its.live.collector._servers._api._page._events._open
+    kit.eventually(lambda: open_one._reported_list is not None)
+    poll("GET")(its, kit)
+    assert stream.readline() == b"event: runs\n"
 
 
 def test_there_are_more_than_twenty_kinds() -> None:

@@ -196,13 +196,13 @@ class Pages:
 
     # --- versions: for the event loop ------------------------------------------------------------
 
-    def list_state(self, prefix: str = "") -> tuple[int, int]:
-        """The number of live runs whose names begin so, and the version of the list. For the event
-        loop."""
+    def list_state(self, prefix: str = "") -> tuple[int, Hashable]:
+        """The number of live runs whose names begin so, and what changes with the list, or with
+        what was refused. For the event loop."""
         snapshot = self._snapshot
         of_peers = 0 if self._peers is None else self._peers.list_version
         count = sum(run_id.startswith(prefix) for run_id in snapshot.runs)
-        return count, snapshot.list_version + of_peers
+        return count, (snapshot.list_version + of_peers, self._refusals(prefix))
 
     def run_state(self, run_id: str) -> str | None:
         """Changes with the view of a run; None for an unknown run, or one of the history that has
