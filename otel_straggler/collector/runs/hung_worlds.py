@@ -108,6 +108,7 @@ def _value(status: WorldStatus, newest: HangStatus, **others: Any) -> dict[str, 
         "touched_at_s": status.touched_at_s,
         "world_size": status.world_size,
         "dropped": dict(status.dropped),
+        "n_ranks": len(ranks),
         "ranks": columns_of(ranks, _OF_RANK),
         "sources": columns_of([its.source for its in ranks], _OF_SOURCE),
     }
@@ -153,9 +154,11 @@ def _status(
         return min(float(at_s) + ahead_s, now_s)
 
     spoke = set(newest.ranks[newest.rank_states < LOST].tolist())
-    sources = [Source(**each) for each in read_columns(Source, value["sources"])]
+    n_ranks = read_as(int, value["n_ranks"])
+    sources = [Source(**each) for each in read_columns(Source, value["sources"], n_ranks)]
     ranks = {}
-    for source, known in zip(sources, read_columns(RankStatus, value["ranks"]), strict=True):
+    columns = read_columns(RankStatus, value["ranks"], n_ranks)
+    for source, known in zip(sources, columns, strict=True):
         known["arrived_at_s"] = here(known["arrived_at_s"])
         known["delay_s"] += ahead_s
         if source.rank in spoke:
