@@ -36,10 +36,16 @@ class Process:
     def beat(self, rank: int, **values: Any) -> None:
         now_s = time.time()
         known = {"sent_at_s": now_s, "progress_at_s": now_s, "step": 40, "open_section": "forward"}
-        body = self._kit.beat_of(self._kit.rank(rank, RANKS), **{**known, **values})
+        self._post("metrics", self._kit.beat_of(self._kit.rank(rank, RANKS), **{**known, **values}))
+
+    def train(self, rank: int) -> None:
+        """Two windows."""
+        self._post("traces", self._kit.spans_of(self._kit.rank(rank, RANKS), range(8)))
+
+    def _post(self, signal: str, body: bytes) -> None:
         headers = {"Content-Type": "application/x-protobuf"}
-        answer = self._kit.ask(self.addresses["otlp_http"], "POST", "/v1/metrics", body, headers)
-        assert answer.status == 200
+        address = self.addresses["otlp_http"]
+        assert self._kit.ask(address, "POST", f"/v1/{signal}", body, headers).status == 200
 
     def saved_at_ns(self) -> int:
         with HistoryReader(self._history) as reader:
@@ -47,6 +53,18 @@ class Process:
 
     def get(self, path: str) -> Any:
         return self._kit.ask(self.addresses["metrics"], "GET", path)
+
+    def page(self) -> Any:
+        """What is not an age."""
+        page = self.get("/v1/run?run=run").json()
+        answer = page["answer"]
+        return {
+            "headline": answer["headline"],
+            "heat": page["heat"],
+            "timeline": [page["timeline"]["n_columns"]],
+            "alerts": sorted(each["name"] for each in page["alerts"]),
+            "ranks": page["ranks"]["state"],
+        }
 
     def series(self) -> dict[str, float]:
         """Of runs and ranks that hang."""
@@ -75,6 +93,7 @@ def begin(
     history = str(tmp_path / "history.db")
     if request.param == "postgres":
         history = request.getfixturevalue("database").url
+    spool = str(tmp_path / "spool") if request.param == "file and spool" else ""
     started: list[Process] = []
 
     def one(alertmanager: str) -> Process:
@@ -82,7 +101,8 @@ def begin(
         settings = {
             "receivers": {"otlp_http": FREE, "otlp_grpc": FREE},
             "metrics": {"listen": FREE, "collector_id": "c"},
-            "history": {"path": history, "save_every_seconds": 0.2},
+            "history": {"path": history, "spool": spool, "save_every_seconds": 0.2},
+            "scoring": {"window_steps": 4, "grace_seconds": 0.3},
             "liveness": {"lost_after_seconds": 2.0},
             "alerts": {
                 "mode": "page",
@@ -102,19 +122,21 @@ def begin(
 
 
 @pytest.mark.real_server
-@pytest.mark.parametrize("begin", ["file", "postgres"], indirect=True)
+@pytest.mark.parametrize("begin", ["file", "file and spool", "postgres"], indirect=True)
 def test_a_run_whose_ranks_are_all_silent_hangs_on_over_a_kill(
     begin: Callable[[str], Process], kit: Any
 ) -> None:
-    """On the page, in the list of runs, in the series, and for an Alertmanager: the same alerts
-    since the same time, and none of them ended. They end as soon as the run does."""
+    """On the page with its matrix, in the list of runs, in the series, and for an Alertmanager: the
+    same alerts since the same time, and none of them ended. They end as soon as the run does."""
     with Receiver() as receiver:
         before = begin(receiver.url)
         for rank in range(RANKS):
+            before.train(rank)
             before.beat(rank)
         kit.eventually(lambda: len(before.alerts()) == 1 + RANKS)
         alerts, series = before.alerts(), before.series()
-        headline = before.get("/v1/run?run=run").json()["answer"]["headline"]
+        page = before.page()
+        assert page["heat"]["cells"]
         now_ns = time.time_ns()
         kit.eventually(lambda: before.saved_at_ns() > now_ns)
         before.process.send_signal(signal.SIGKILL)
@@ -124,7 +146,7 @@ def test_a_run_whose_ranks_are_all_silent_hangs_on_over_a_kill(
         kit.eventually(lambda: after.get("/v1/runs").json()["runs"])
         (listed,) = after.get("/v1/runs").json()["runs"]
         assert (listed["run_id"], listed["is_live"]) == ("run", True)
-        assert after.get("/v1/run?run=run").json()["answer"]["headline"] == headline
+        kit.eventually(lambda: after.page() == page)
         assert after.series() == series
         n_before = len(receiver.received)
         kit.eventually(lambda: len(receiver.received) >= n_before + 4)
