@@ -24,7 +24,14 @@ from otel_straggler.collector.api.cache import BusyError, PageWork
 from otel_straggler.collector.api.commands import ASKS, Commands
 from otel_straggler.collector.api.decisions import UnknownSubjectError
 from otel_straggler.collector.api.events import EventStreams
-from otel_straggler.collector.api.pages import BadQueryError, PageRoutes, busy, read_query
+from otel_straggler.collector.api.pages import (
+    EVENTS,
+    OF_ONE_RUN,
+    BadQueryError,
+    PageRoutes,
+    busy,
+    read_query,
+)
 from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 from otel_straggler.collector.ingest.json_app import (
     JSON,
@@ -82,6 +89,7 @@ class Answers:
 
 
 _CHANGES: Final[Mapping[str, Role]] = {"POST": "operate"}
+_OF_ONE_RUN: Final = frozenset({"/v1/report", EVENTS, *OF_ONE_RUN})
 
 
 class Api(JsonApp):
@@ -160,13 +168,25 @@ class Api(JsonApp):
             if without_token is not None:
                 self._guard.record_refusal(head, without_token[0], "commands_token")
                 return self.failure(*without_token, head)
-        if refused is None and head.principal.runs and head.path.startswith("/v1/"):
-            run_id = _query_of(head).get("run", "")
-            if run_id and not head.principal.covers(run_id):
-                self._guard.record_refusal(head, 404, "run", run_id)  # answered as one unknown
         return refused
 
     def respond(self, request: Request) -> Response | Awaitable[Response]:
+        head = request.head
+        run_id = _query_of(head).get("run", "") if head.path in _OF_ONE_RUN else ""
+        if run_id and not head.principal.covers(run_id):
+            return self._unknown_run(head, run_id, self._answer(request))
+        return self._answer(request)
+
+    async def _unknown_run(
+        self, head: Head, run_id: str, answer: Response | Awaitable[Response]
+    ) -> Response:
+        """The answer to a reader who asks for a run of another tenant, as for one that there is
+        not."""
+        response = answer if isinstance(answer, Response) else await answer
+        self._guard.record_refusal(head, response.status, "run", run_id)
+        return response
+
+    def _answer(self, request: Request) -> Response | Awaitable[Response]:
         if self._page is not None and self._page.serves(request.head.path):
             return self._page.respond(request)
         answer = self._routes[request.head.path].answer(request)
