@@ -198,9 +198,10 @@ def _feed(addresses: dict[str, str], ranks: int) -> None:
 def _lengthen(collector: Collector) -> None:
     """Repeat the newest windows, as if the run had trained for two hours."""
     worker = collector._worker  # no other code needs to reach it
-    columns = worker.snapshot.runs["run"].columns[""]
+    view = worker.snapshot.runs["run"]
+    columns = view.columns[""]
     many = [replace(columns[at % len(columns)], seq=at) for at in range(COLUMNS)]
-    worker.backfill("run", "", many)
+    worker.backfill(view.world(""), many)
     while len(worker.snapshot.runs["run"].columns[""]) < COLUMNS:
         time.sleep(0.1)
 

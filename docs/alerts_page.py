@@ -120,10 +120,10 @@ never a hung run.
 The last report counts. A run that hung in the last report stays hung for {give_up}, or until a \
 collector has a newer report; alerts on its ranks keep firing. Then `StragglerRunForgotten` \
 reports that monitoring gave up; its receiver sends no resolved notification. A run that was \
-training when its collector died is silent, not hung. A restarted collector needs one timeout to \
-detect that a run still hangs: for its first {keep}, an alert that fired before keeps firing. If \
-two collectors have data of a run, the newer report wins, even after that collector has evicted \
-the run.
+training when its collector died is silent, not hung. A restarted collector with a \
+[history](history.md) knows at once which runs hang; without one it needs one timeout to detect \
+it: for its first {keep}, an alert that fired before keeps firing. If two collectors have data of \
+a run, the newer report wins, even after that collector has evicted the run.
 
 ## How long it takes
 Heartbeat + timeout + scrape + evaluation + `for` + `group_wait`:

@@ -17,6 +17,7 @@ from otel_straggler.client.native_records import NO_SECTION, RECORD, WAITED
 from otel_straggler.client.packing import packer_for
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.client.topology import Topology, resource_attributes
+from otel_straggler.collector.access.refusals import REASONS as REFUSALS
 from otel_straggler.collector.forwarding.deciding import KEPT, LEFT_OUT
 from otel_straggler.collector.forwarding.trace_spans import (
     ClosedTrace,
@@ -91,6 +92,7 @@ def page() -> str:
         aliases=_aliases(),
         metrics="\n".join(_metric_tables()),
         history=_text(tuple(REASONS), REASONS, "reason"),
+        refused=_text(tuple(REFUSALS), REFUSALS, "reason"),
         spool=_text(tuple(SPOOL_REASONS), SPOOL_REASONS, "reason"),
         sampling=_text((*KEPT, *LEFT_OUT), {**KEPT, **LEFT_OUT}, "reason"),
         reasons=_text(sender.DROP_REASONS, _REASONS, "reason"),
@@ -148,6 +150,9 @@ The name in Prometheus follows OpenTelemetry's translation of the OTLP name. If 
 ### Reasons of `straggler.collector.history.failures`
 
 {history}
+### Reasons of `straggler.collector.refused`
+
+{refused}
 ### Reasons of `straggler.collector.spool.failures`
 
 {spool}

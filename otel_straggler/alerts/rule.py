@@ -81,6 +81,7 @@ class RunStatus:
         attempt: the newest.
         state, is_hung, hang_text: of ``straggler.run.state``, ``.hung`` and ``.hang_info``. Without
             heartbeats it is "starting", and "lost" once spans have stopped.
+        is_acknowledged: it hangs, and a person has silenced that.
         culprits_text: the ranks that a hang waits for, with their hosts; for people.
         why: the kind of hang, as in ``straggler.run.hang_info``; None if there is none.
         since_s: since when it is in this state; None if unknown.
@@ -111,6 +112,7 @@ class RunStatus:
     state: RunState = "training"
     since_s: float | None = None
     is_hung: bool = False
+    is_acknowledged: bool = False
     why: HangKind | None = None
     hang_text: str = ""
     culprits_text: str = ""

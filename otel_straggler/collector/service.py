@@ -106,6 +106,7 @@ class Collector:
         self._maintenance = MaintenanceBook(time.time_ns)
         audit = Audit(None if self._forwarder is None else partial(_forward_log, self._forwarder))
         guard = Guard(settings.auth, settings.metrics.allowed_hosts, audit)
+        refusals = self._refusals = audit.refusals
         quotas = self._quotas = Quotas(
             lambda: self._worker.snapshot.runs, principals=guard.principals
         )
@@ -150,8 +151,9 @@ class Collector:
         pages = Pages(
             self._worker,
             self._page_history,
-            lambda: meta(collector=self._id, exceeded=quotas.problems()),
+            lambda: meta(collector=self._id),
             peers=self._peers if settings.metrics.peers else None,
+            refusals=lambda of: (*quotas.problems(of), *refusals.problems(of)),
         )
         api = Api(self._answers(pages), guard=guard, is_tls=settings.tls.is_on)
         self._servers = Servers(settings, self._intake, api, self._commands, guard)
@@ -320,6 +322,7 @@ class Collector:
             notifications=self._notifying.counts(),
             alert_failures=self._notifying.failures,
             connections_cut=self._servers.connections_cut,
+            refused=self._refusals.counts(),
         )
         return snapshot.page + own.render()
 

@@ -40,6 +40,7 @@ from otel_straggler.collector.views.metrics_text import SeriesShares
 from otel_straggler.collector.views.publisher import Publisher
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.model.alert import Alert
 from otel_straggler.model.flight_records import FlightRecord
@@ -170,9 +171,9 @@ class Worker:
         """Queue a request; ``sequence``: of the spool, ascending, 0: it is not stored there."""
         self._queue.put(Item(content, size, self._monotonic_ns(), sequence))
 
-    def backfill(self, run_id: str, group: str, columns: Sequence[Column]) -> None:
+    def backfill(self, view: WorldView, columns: Sequence[Column]) -> None:
         """Put windows of the history before those of this process."""
-        self._queue.put(partial(self._store.put_before, run_id, group, tuple(columns)))
+        self._queue.put(partial(self._store.put_before, view, tuple(columns)))
 
     def end_backfill(self) -> None:
         self._queue.put(partial(setattr, self, "_has_backfill_ended", True))
@@ -217,7 +218,11 @@ class Worker:
         """Restore the history, and begin, before it is known under which label: requests of the
         spool come first."""
         self._history.restore(
-            self._scorer, self._decisions, store=self._store, maintenance=self._maintenance
+            self._scorer,
+            self._decisions,
+            store=self._store,
+            maintenance=self._maintenance,
+            now_s=lambda: self._clock.at_s(self._monotonic_ns()),
         )
         self._through = self._history.through
         self._thread.start()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from types import UnionType
+from operator import attrgetter
+from types import GenericAlias, UnionType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -20,6 +21,39 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple) and value and dataclasses.is_dataclass(value[0]):
         return [plain(each) for each in value]
     return sorted(value) if isinstance(value, frozenset) else value
+
+
+def columns_of(rows: Sequence[Any], names: Iterable[str]) -> dict[str, list[Any]]:
+    """Fields of dataclasses, each as a list in the order of the rows, like :func:`plain`; a list of
+    one where all rows have the same. Cost: 50 ns a value."""
+    return {name: _column(list(map(attrgetter(name), rows))) for name in names}
+
+
+def _column(values: list[Any]) -> list[Any]:
+    if values and values.count(values[0]) == len(values):
+        values = values[:1]
+    if any(map(dataclasses.is_dataclass, set(map(type, values)))):
+        return list(map(plain, values))
+    return values
+
+
+def read_columns(kind: type, columns: Mapping[str, Any], n_rows: int) -> list[dict[str, Any]]:
+    """Read the result of :func:`columns_of`: the fields of each row. Raises as :func:`read_as`.
+
+    >>> from otel_straggler.model.rank import Source
+    >>> rows = [Source(run_id="r", rank=0), Source(run_id="r", rank=1)]
+    >>> columns = columns_of(rows, ["run_id", "rank"])
+    >>> columns, read_columns(Source, columns, 2)
+    ({'run_id': ['r'], 'rank': [0, 1]}, [{'run_id': 'r', 'rank': 0}, {'run_id': 'r', 'rank': 1}])
+    """
+    types = _types(kind)
+    known = {
+        name: read_as(GenericAlias(list, (types[name],)), each)
+        for name, each in columns.items()
+        if name in types
+    }
+    every = [each * n_rows if len(each) == 1 else each for each in known.values()]
+    return [dict(zip(known, row, strict=True)) for row in zip(*every, strict=True)]
 
 
 def read_as(kind: Any, value: Any) -> Any:

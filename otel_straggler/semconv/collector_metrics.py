@@ -19,6 +19,12 @@ COLLECTOR_REJECTED = counter(
     "beyond a limit of a grant",
     "what",
 )
+COLLECTOR_REFUSED = counter(
+    "straggler.collector.refused",
+    "{request}",
+    "requests refused because of who sent them, or for which run",
+    "reason",
+)
 COLLECTOR_NAMES_FOLDED = counter(
     "straggler.collector.names_folded",
     "{run}",

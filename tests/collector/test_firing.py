@@ -114,6 +114,17 @@ def test_a_run_that_has_ended_hangs_no_more(state: str) -> None:
     assert restarted(alert(100)).follow((), watched(1_001, state)) == (alert(100, ends_at_s=1_001),)
 
 
+def test_a_hang_that_somebody_acknowledges_is_not_held() -> None:
+    """By whoever was called because of it; other alerts are."""
+    firing = restarted(alert(100), alert(100, "RankStraggling"))
+    run = RunStatus(run_id="r", state="training", is_acknowledged=True)
+    told = firing.follow((), FleetStatus(now_s=1_001, collector="c", runs=(run,)))
+    assert {each.name: each.ends_at_s for each in told} == {
+        "StragglerRunHung": 1_001,
+        "StragglerRankStraggling": None,
+    }
+
+
 def test_what_nobody_will_ever_know_does_not_end_for_anybody() -> None:
     """No "resolved" after monitoring has given up."""
     for now_s, state in ((11_001, None), (2_000, "forgotten")):

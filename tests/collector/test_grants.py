@@ -255,6 +255,7 @@ def test_the_runs_of_a_grant_share_its_series() -> None:
     assert quotas.problems() == (
         "team-a has 5800 series; its grant allows 1,000, the rest is folded (max_series)",
     )
+    assert (quotas.problems("a/"), quotas.problems("b/")) == (quotas.problems(), ())
     now[0] = 121.0
     assert quotas.problems() == ()
 

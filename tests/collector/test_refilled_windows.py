@@ -12,6 +12,7 @@ from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.writer import start_backfill
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS, Timeline
 from otel_straggler.collector.views.timeline import Column
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.detect.scores.settings import ScoreSettings
 from otel_straggler.model.observation import BatchBuilder, Section
@@ -52,8 +53,8 @@ class Filled:
         self._timeline = timeline
         self.is_done = False
 
-    def backfill(self, run_id: str, group: str, columns: Sequence[Column]) -> None:
-        assert (run_id, group) == ("run", "")
+    def backfill(self, view: WorldView, columns: Sequence[Column]) -> None:
+        assert (view.run_id, view.group) == ("run", "")
         self._timeline.put_before(columns)
 
     def end_backfill(self) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
+from otel_straggler.collector.access.refusals import REASONS, Refusals
 from otel_straggler.collector.access.roles import Peer, Principal
 from otel_straggler.throttle import Throttle
 
@@ -18,11 +22,23 @@ _INFO, _WARN = 9, 13
 """OTLP's numbers of severities."""
 
 
+@dataclass(slots=True)
+class _Flood:
+    """Refusals of one sender for one reason, of which few are lines."""
+
+    throttle: Throttle
+    left_out: int = field(default=0)
+
+
 class Audit:
     """The audit trail: lines of ``key=value`` in the log ``otel_straggler.audit``; values are JSON.
+    Thread-safe.
 
     Args:
         export: called with each line as an OTLP logs request in JSON; must not wait.
+
+    Attributes:
+        refusals: their counts, and the newest for people.
     """
 
     def __init__(
@@ -34,8 +50,10 @@ class Audit:
     ) -> None:
         self._export = export
         self._wall_ns = wall_ns
-        self._refusals = Throttle(_REFUSALS_PER_S, _REFUSALS_AT_ONCE, now_s=monotonic_s)
-        self._left_out = 0
+        self.refusals = Refusals(monotonic_s)
+        self._throttle = partial(Throttle, _REFUSALS_PER_S, _REFUSALS_AT_ONCE, now_s=monotonic_s)
+        self._floods: dict[tuple[str, str], _Flood] = {}
+        self._lock = threading.Lock()
 
     def changed(self, who: Principal, peer: Peer, what: str, status: int, body: bytes) -> None:
         """Record a request to change something, with its answer's status."""
@@ -46,15 +64,29 @@ class Audit:
         """Record what a program of ours does by itself, and why."""
         self._write(_INFO, fields)
 
-    def refused(self, who: Principal, peer: Peer, what: str, status: int) -> None:
-        """Record an attempt without a role for it; of a flood, one line in ten seconds."""
-        if not self._refusals.passes():
-            self._left_out += 1
-            return
-        fields = _fields(who, peer, what, status)
-        if self._left_out:
-            fields["not_logged_before"] = self._left_out
-            self._left_out = 0
+    def refused(
+        self, who: Principal, peer: Peer, what: str, status: int, reason: str, run_id: str = ""
+    ) -> None:
+        """Record an attempt that was refused; of a flood, one line in ten seconds for each sender
+        and reason.
+
+        Args:
+            reason: one of ``REASONS``, or the limit of a grant, which counts for itself.
+            run_id: that it names, where that is why.
+        """
+        if reason in REASONS:
+            self.refusals.record(who, what, reason, run_id)
+        fields = {**_fields(who, peer, what, status), "reason": reason}
+        if run_id:
+            fields["run"] = run_id[:_LONGEST]
+        with self._lock:
+            flood = self._floods.setdefault((who.name, reason), _Flood(self._throttle()))
+            if not flood.throttle.passes():
+                flood.left_out += 1
+                return
+            if flood.left_out:
+                fields["not_logged_before"] = flood.left_out
+                flood.left_out = 0
         self._write(_WARN, fields)
 
     def _write(self, severity: int, fields: dict[str, Any]) -> None:

@@ -93,19 +93,31 @@ class Guard:
         """Record who sent a request; why it is refused, or None."""
         headers = head.headers
         cookie = headers.get("cookie", "") if with_cookie else ""
-        head.principal = self.identify(head.peer, headers.get("authorization", ""), cookie)
-        return self.refusal_of(head.principal, role, head.peer, f"{head.method} {head.path}")
+        authorization = headers.get("authorization", "")
+        head.principal = self.identify(head.peer, authorization, cookie)
+        what = f"{head.method} {head.path}"
+        return self.refusal_of(head.principal, role, head.peer, what, authorization or cookie)
 
-    def refusal_of(self, who: Principal, role: Role, peer: Peer, what: str) -> Refusal | None:
-        """Why somebody may not do something; None if they may."""
+    def refusal_of(
+        self, who: Principal, role: Role, peer: Peer, what: str, shown: str = ""
+    ) -> Refusal | None:
+        """Why somebody may not do something; None if they may. ``shown``: a credential that they
+        have, known or not."""
         if who.may(role):
             return None
-        status = 401 if who is NOBODY else 403
-        self.audit.refused(who, peer, what, status)
-        if status == 401:
+        if who is NOBODY:
+            has_any = bool(shown or peer.names or peer.uid is not None)
+            reason = "unknown_credential" if has_any else "no_credential"
+            self.audit.refused(who, peer, what, 401, reason)
             message = f"a credential with the role {role} is needed; docs/operate/security.md"
             return Refusal(401, message, _CHALLENGE)
+        self.audit.refused(who, peer, what, 403, "role")
         return Refusal(403, f"{who.name} has the role {who.role}; {role} is needed")
+
+    def record_refusal(self, head: Head, status: int, reason: str, run_id: str = "") -> None:
+        """Record what is refused to a sender that :meth:`admit` has let in."""
+        what = f"{head.method} {head.path}"
+        self.audit.refused(head.principal, head.peer, what, status, reason, run_id)
 
     def _of_token(self, token: str) -> Principal | None:
         return self._book.of_token(token) if self._book is not None and is_token(token) else None
@@ -122,15 +134,23 @@ class Guard:
         if checks_host and not self.is_own_name(host):
             self._log_foreign(host, head.path)
             text = "this Host is not served; name it in metrics.allowed_hosts if it is yours"
-            return Refusal(403, text)
+            return self._refused_browser(head, "host", text)
         if head.method in _SAFE:
             return None
         origin = head.headers.get("origin")
         is_foreign = origin is not None and not self._is_own_origin(origin, host)
         if is_foreign or head.headers.get("sec-fetch-site") == "cross-site":
             text = "a page of another origin may not send this; metrics.allowed_hosts has own names"
-            return Refusal(403, text)
+            return self._refused_browser(head, "origin", text)
         return None
+
+    def _refused_browser(self, head: Head, reason: str, text: str) -> Refusal:
+        headers = head.headers
+        head.principal = self.identify(
+            head.peer, headers.get("authorization", ""), headers.get("cookie", "")
+        )
+        self.record_refusal(head, 403, reason)
+        return Refusal(403, text)
 
     def is_own_name(self, host: str) -> bool:
         """Whether a Host header names this server. An address cannot be rebound; no Host at all is

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from otel_straggler.collector.access.refusals import SHOWN_S
 from otel_straggler.collector.access.roles import Principal
 from otel_straggler.collector.metrics.series_shares import share_of_each
 from otel_straggler.throttle import Throttle
@@ -24,8 +25,6 @@ _RECENT_S: Final = 10.0
 RANK_SILENT_S: Final = 120.0
 """A rank that has not ended counts until it was silent for so long: twice the longest interval of
 its reports."""
-_SHOWN_S: Final = 120.0
-"""A refusal is shown as a problem for so long."""
 Rank: TypeAlias = tuple[str, str, int]
 """Run, group and rank."""
 
@@ -40,11 +39,12 @@ LIMITS: Final[Mapping[str, str]] = {
 
 
 class QuotaError(Exception):
-    """Raised for a request beyond a grant's limit; ``retry_after_s``: None if it is refused."""
+    """Raised for a request beyond a ``limit`` of a grant; ``retry_after_s``: None if it is
+    refused."""
 
-    def __init__(self, message: str, retry_after_s: int | None = None) -> None:
+    def __init__(self, message: str, limit: str, retry_after_s: int | None = None) -> None:
         super().__init__(message)
-        self.retry_after_s = retry_after_s
+        self.limit, self.retry_after_s = limit, retry_after_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Quotas:
         self._ranks: dict[str, dict[Rank, float]] = {}
         self._rates: dict[tuple[str, str, float], Throttle] = {}
         self._refused: Counter[str] = Counter(dict.fromkeys(LIMITS, 0))
-        self._problems: dict[tuple[str, str], tuple[float, str]] = {}
+        self._problems: dict[tuple[str, str], tuple[float, str, str]] = {}
 
     def spend(self, sender: Principal, usage: Usage) -> None:
         """Record a request.
@@ -129,12 +129,13 @@ class Quotas:
         with self._lock:
             return dict(self._refused)
 
-    def problems(self) -> tuple[str, ...]:
-        """Grants whose limits were exceeded in the last two minutes."""
+    def problems(self, prefix: str = "") -> tuple[str, ...]:
+        """Grants whose limits were exceeded in the last two minutes, of those for runs whose names
+        begin so."""
         with self._lock:
-            oldest_s = self._now_s() - _SHOWN_S
+            oldest_s = self._now_s() - SHOWN_S
             self._problems = {k: v for k, v in self._problems.items() if v[0] >= oldest_s}
-            return tuple(text for _, text in self._problems.values())
+            return tuple(text for _, text, of in self._problems.values() if of.startswith(prefix))
 
     def _refuse(self, who: Principal, limit: str, used: int = 0) -> str:
         """Count and show a refusal; what to say of it."""
@@ -143,7 +144,7 @@ class Quotas:
         with self._lock:
             self._refused[limit] += 1
             is_new = (who.name, limit) not in self._problems
-            self._problems[who.name, limit] = self._now_s(), text
+            self._problems[who.name, limit] = self._now_s(), text, who.runs
         if is_new:
             _log.warning("%s", text)
         return text
@@ -163,7 +164,7 @@ class Quotas:
             if is_within:
                 recent.update(dict.fromkeys(new, now_s))
         if not is_within:
-            raise QuotaError(self._refuse(sender, "max_runs", len(own)))
+            raise QuotaError(self._refuse(sender, "max_runs", len(own)), "max_runs")
 
     def _admit_ranks(self, sender: Principal, usage: Usage) -> None:
         now_s, ranks = self._now_s(), usage.ranks()
@@ -180,7 +181,7 @@ class Quotas:
                 for rank in usage.ended():
                     known.pop(rank, None)
         if not is_within:
-            raise QuotaError(self._refuse(sender, "max_ranks", used))
+            raise QuotaError(self._refuse(sender, "max_ranks", used), "max_ranks")
 
     def _pace(self, sender: Principal, spent: Iterable[tuple[str, float, int]]) -> None:
         """Spend of all rates, or of none."""
@@ -192,7 +193,7 @@ class Quotas:
                 for _, rate, n in rates:
                     rate.spend(float(n))
         if wait_s > 0.0:
-            raise QuotaError(self._refuse(sender, limit), math.ceil(wait_s))
+            raise QuotaError(self._refuse(sender, limit), limit, math.ceil(wait_s))
 
     def _rate(self, sender: Principal, limit: str, per_s: float) -> Throttle:
         key = sender.name, limit, per_s

@@ -3,7 +3,8 @@
 After a restart, minutes pass until a hang is detected again. An alert that fired when the last
 process ended is therefore held firing until its run is over, is scored again for a while (hangs),
 has reported for so long that it would fire again if it were still true, or, unless it is about a
-hang, has not reported for as long as such an alert outlasts its condition. So a restart is neither
+hang, has not reported for as long as such an alert outlasts its condition; one of a hang also until
+a person acknowledges that. So a restart is neither
 a false all-clear nor a second page.
 """
 
@@ -126,6 +127,8 @@ class Firing:
         if run is not None and run.state == "forgotten" and name in HANGS:
             return "unknown"
         if run is not None and not run.allows(_DURING.get(name, "alive")):
+            return "over"
+        if run is not None and run.is_acknowledged and name in HANGS:
             return "over"
         if held.reports_since_s is None:
             held.reports_since_s = now_s

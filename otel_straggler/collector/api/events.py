@@ -11,7 +11,7 @@ import contextlib
 import json
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -95,7 +95,7 @@ class EventStream:
         self._run_id = run_id
         self.client = client
         self._is_evicted = False
-        self._reported_list: int | None = None
+        self._reported_list: Hashable = None
         self._reported_run: str | None = None
         self._reported_at_s = self._repeat_at_s = -float("inf")
         self._is_repeated = False

@@ -24,6 +24,7 @@ _FILES = "/page/"
 _INDEX = "index.html"
 EVENTS: Final = "/v1/events"
 _RUNS: Final = "/v1/runs"
+OF_ONE_RUN: Final = ("/v1/run", "/v1/rank", "/v1/scalars", "/v1/timeline")
 _MAX_FIELDS: Final = 20
 _FILE_LEVEL: Final = 6
 SECURITY_HEADERS: Final = {
@@ -56,12 +57,13 @@ class PageRoutes:
         self._events = events
         self._work = work
         self._failure = failure
-        self._json: dict[str, Callable[[Query], Answer]] = {
-            "/v1/run": lambda q: run_views.run(q.get("run"), q.get("group")),
-            "/v1/rank": self._rank,
-            "/v1/scalars": lambda q: run_views.scalars(q.get("run"), q.get("group")),
-            "/v1/timeline": self._timeline,
-        }
+        answers: tuple[Callable[[Query], Answer], ...] = (
+            lambda q: run_views.run(q.get("run"), q.get("group")),
+            self._rank,
+            lambda q: run_views.scalars(q.get("run"), q.get("group")),
+            self._timeline,
+        )
+        self._json = dict(zip(OF_ONE_RUN, answers, strict=True))
 
     @property
     def paths(self) -> tuple[str, ...]:

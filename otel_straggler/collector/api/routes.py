@@ -24,7 +24,15 @@ from otel_straggler.collector.api.cache import BusyError, PageWork
 from otel_straggler.collector.api.commands import ASKS, Commands
 from otel_straggler.collector.api.decisions import UnknownSubjectError
 from otel_straggler.collector.api.events import EventStreams
-from otel_straggler.collector.api.pages import PageRoutes, accepts_gzip, busy
+from otel_straggler.collector.api.pages import (
+    EVENTS,
+    OF_ONE_RUN,
+    BadQueryError,
+    PageRoutes,
+    accepts_gzip,
+    busy,
+    read_query,
+)
 from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 from otel_straggler.collector.ingest.json_app import (
     JSON,
@@ -84,6 +92,7 @@ class Answers:
 
 
 _CHANGES: Final[Mapping[str, Role]] = {"POST": "operate"}
+_OF_ONE_RUN: Final = frozenset({"/v1/report", EVENTS, *OF_ONE_RUN})
 
 
 class Api(JsonApp):
@@ -160,10 +169,28 @@ class Api(JsonApp):
         commands = self._answers.commands
         if refused is None and commands is not None and head.path == semconv.COMMANDS_PATH:
             without_token = commands.refusal(head.headers, ASKS)
-            return None if without_token is None else self.failure(*without_token, head)
+            if without_token is not None:
+                self._guard.record_refusal(head, without_token[0], "commands_token")
+                return self.failure(*without_token, head)
         return refused
 
     def respond(self, request: Request) -> Response | Awaitable[Response]:
+        head = request.head
+        run_id = _query_of(head).get("run", "") if head.path in _OF_ONE_RUN else ""
+        if run_id and not head.principal.covers(run_id):
+            return self._unknown_run(head, run_id, self._answer(request))
+        return self._answer(request)
+
+    async def _unknown_run(
+        self, head: Head, run_id: str, answer: Response | Awaitable[Response]
+    ) -> Response:
+        """The answer to a reader who asks for a run of another tenant, as for one that there is
+        not."""
+        response = answer if isinstance(answer, Response) else await answer
+        self._guard.record_refusal(head, response.status, "run", run_id)
+        return response
+
+    def _answer(self, request: Request) -> Response | Awaitable[Response]:
         if self._page is not None and self._page.serves(request.head.path):
             return self._page.respond(request)
         answer = self._routes[request.head.path].answer(request)
@@ -190,7 +217,8 @@ class Api(JsonApp):
             return self.failure(400, "the body must be JSON with a token", head)
         who = self._guard.identify(head.peer, f"Bearer {token}")
         if who is NOBODY or not is_token(token):
-            self._guard.audit.refused(who, head.peer, f"POST {_LOGIN}", 401)
+            what = f"POST {_LOGIN}"
+            self._guard.audit.refused(who, head.peer, what, 401, "unknown_credential")
             return self.failure(401, "no grant has this token", head)
         refused = self._guard.refusal_of(who, "read", head.peer, f"POST {_LOGIN}")
         if refused is not None:
@@ -277,6 +305,14 @@ class Api(JsonApp):
         except BusyError as error:
             return busy(self.failure(503, str(error), request.head))
         return Response(200, body, JSON, NOT_STORED)
+
+
+def _query_of(head: Head) -> dict[str, str]:
+    """Empty if it cannot be read: who answers it says so."""
+    try:
+        return read_query(head.query)
+    except BadQueryError:
+        return {}
 
 
 def _query(text: str) -> ReportQuery:

@@ -111,7 +111,8 @@ class History:
         is_whole: bool = False,
     ) -> bool:
         """Queue for one transaction. States, and the sources of summaries, must not change
-        afterwards. From any thread. Cost: microseconds.
+        afterwards; a function is a state that the thread of the history makes. From any thread.
+        Cost: microseconds.
 
         Args:
             is_whole: put all or nothing; False is returned if there is no room now.

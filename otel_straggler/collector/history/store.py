@@ -148,7 +148,7 @@ class HistoryStore(ABC):
         states = {
             key: blob
             for key, state in batch.states.items()
-            for blob in self._try(partial(encode_blob, is_large=key == OPEN_WINDOWS), state)
+            for blob in self._try(partial(_state_blob, is_large=key == OPEN_WINDOWS), state)
         }
         return {
             "windows": [row for each in batch.windows for row in self._try(_window_row, each)],
@@ -191,6 +191,11 @@ class HistoryStore(ABC):
 
 
 # --- rows ---------------------------------------------------------------------------------------
+
+
+def _state_blob(state: Any, *, is_large: bool) -> bytes:
+    """Of a state, or of what makes it."""
+    return encode_blob(state() if callable(state) else state, is_large=is_large)
 
 
 def _window_row(window: WindowScores) -> Row:

@@ -16,6 +16,7 @@ from otel_straggler.collector.history.pages import PageHistory
 from otel_straggler.collector.history.spool import Spool
 from otel_straggler.collector.history.store import OPEN_WINDOWS, SPOOL, Summary
 from otel_straggler.collector.runs.contents import Content, only
+from otel_straggler.collector.runs.hung_worlds import lasting
 from otel_straggler.collector.runs.run import Run
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.runs.timeline import MAX_COLUMNS
@@ -24,6 +25,7 @@ from otel_straggler.collector.views.run_summary import summary_value
 from otel_straggler.collector.views.run_view import RunView
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.states import HANGS
 from otel_straggler.detect.scores.scorer import Scorer
 from otel_straggler.errors import StragglerError
@@ -37,6 +39,7 @@ _SHARE: Final = 20
 _ENGINES: Final = "judges"
 DECISIONS: Final = "decisions"
 _HANGS: Final = "hangs"
+_HUNG: Final = "hung"
 _WAITING: Final = "waiting"
 _GOODPUT: Final = "goodput"
 ALERTS: Final = "alerts"
@@ -88,6 +91,7 @@ class HistoryWriter:
         self._changes: list[Verdict] = []
         self._windows: list[WindowScores] = []
         self._saved_rows = 0
+        self._saved_hung: list[tuple[str, str, float | None]] = []
         self.through = 0
         self._maintenance: dict[str, Any] | None = None
         self._held: dict[int, set[tuple[str, str, int, int]]] = {}
@@ -145,17 +149,20 @@ class HistoryWriter:
         *,
         store: RunStore | None = None,
         maintenance: MaintenanceBook | None = None,
+        now_s: Callable[[], float] = time.time,
     ) -> None:
-        """Restore the states of the last process; a rejected one is logged and counted."""
+        """Restore the states of the last process; a rejected one is logged and counted. ``now_s``:
+        the collector's clock."""
         self._restore(DECISIONS, decisions.restore)
         if store is not None:
             self._restore(_HANGS, store.restore_hangs)
             self._restore(_WAITING, store.restore_waiting)
             self._restore(_GOODPUT, store.restore_goodput)
+            self._restore(_HUNG, lambda state: store.restore_hung(state, now_s()))
         if maintenance is not None and MAINTENANCE in self._restored:
             self._restore(MAINTENANCE, maintenance.restore)
             self._maintenance = maintenance.state()
-        for key in (_HANGS, _WAITING, _GOODPUT, MAINTENANCE):
+        for key in (_HANGS, _WAITING, _GOODPUT, _HUNG, MAINTENANCE):
             self._restored.pop(key, None)
         alerts = {key: self._restored.pop(key) for key in (ALERTS,) if key in self._restored}
         opened = self._restored.pop(OPEN_WINDOWS, {})
@@ -211,7 +218,8 @@ class HistoryWriter:
             return
         fresh = summaries()
         has_rows = scorer.counts.observed != self._saved_rows or through != self.through
-        if self._changes or self._windows or fresh or has_rows:
+        is_over = store is not None and _hung_in(store) != self._saved_hung
+        if self._changes or self._windows or fresh or has_rows or is_over:
             self.save(scorer, store, fresh, ahead_s, through)
 
     def save(
@@ -237,6 +245,8 @@ class HistoryWriter:
         if store is not None:
             states[_HANGS] = store.hangs_state(ahead_s)
             states[_GOODPUT] = store.goodput_state()
+            states[_HUNG] = store.hung_state(ahead_s)
+            self._saved_hung = _hung_in(store)
         if self._maintenance is not None:
             states[MAINTENANCE] = self._maintenance
         if self._spool is not None:
@@ -269,6 +279,13 @@ class HistoryWriter:
             self._history.refuse(key, f"{type(error).__name__}: {error}")
 
 
+def _hung_in(store: RunStore) -> list[tuple[str, str, float | None]]:
+    """What is saved as hung: without a save the next process would know nothing of a run that was
+    given up, and have again what was evicted."""
+    known = lasting(store.runs.values())
+    return [(run.run_id, world.group, run.given_up_at_s) for run, world in known]
+
+
 def _parts(state: dict[str, Any]) -> dict[str, Any]:
     """One blob per verdict engine, so that unchanged ones are not rewritten, and per other part."""
     parts = {key: value for key, value in state.items() if key != _ENGINES}
@@ -283,7 +300,7 @@ MAX_S: Final = 5.0
 
 
 class _Worker(Protocol):
-    def backfill(self, run_id: str, group: str, columns: Sequence[Column]) -> None: ...
+    def backfill(self, view: WorldView, columns: Sequence[Column]) -> None: ...
 
     def end_backfill(self) -> None: ...
 
@@ -324,7 +341,7 @@ def _backfill(history: PageHistory, worker: _Worker, *, since_s: float) -> None:
         for view in history.worlds(run.run_id):
             if view.table is not None:
                 columns = history.newest(run.run_id, view.group, MAX_COLUMNS, until_s)
-                worker.backfill(run.run_id, view.group, columns)
+                worker.backfill(view, columns)
 
 
 _GIVEN_UP: Final = "forgotten"

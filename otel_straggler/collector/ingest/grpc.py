@@ -52,11 +52,12 @@ _CODE_OF: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A call that may go on: ``coding`` of a compressed message, and who ``sender`` is."""
+    """A call that may go on: ``coding`` of a compressed message, who ``sender`` is, and where."""
 
     signal: Signal
     coding: str
     sender: Principal
+    peer: Peer
 
 
 class OtlpGrpc:
@@ -99,19 +100,21 @@ class OtlpGrpc:
             self.count_refused(signal, "stopping" if is_closing else "busy")
             text = "not able to take requests now; send it again later"
             return Refusal(Code.UNAVAILABLE, text, 1)
-        return Opened(signal, coding, sender)
+        return Opened(signal, coding, sender, peer)
 
     def _admitted(
         self, signal: Signal, headers: Mapping[str, str], peer: Peer
     ) -> Principal | Refusal:
         """Who calls, if they may. No browser speaks gRPC; what carries an Origin is no client."""
-        who = self._guard.identify(peer, headers.get("authorization", ""))
-        refused = self._guard.refusal_of(who, "ingest", peer, f"gRPC {signal}")
+        authorization = headers.get("authorization", "")
+        who = self._guard.identify(peer, authorization)
+        refused = self._guard.refusal_of(who, "ingest", peer, f"gRPC {signal}", authorization)
         if refused is not None:
             is_unknown = refused.status == 401
             code = Code.UNAUTHENTICATED if is_unknown else Code.PERMISSION_DENIED
             return Refusal(code, refused.message)
         if "origin" in headers:
+            self._guard.audit.refused(who, peer, f"gRPC {signal}", 403, "origin")
             return Refusal(Code.PERMISSION_DENIED, "a web page may not send telemetry")
         return who
 
@@ -135,6 +138,10 @@ class OtlpGrpc:
             answer = await body.handle_in_thread(slow, is_slow=True)
         if answer is None:
             return Refusal(Code.UNAVAILABLE, "too much is being received; send it again later", 1)
+        if answer.status == "forbidden":
+            who, what = opened.sender, f"gRPC {signal}"
+            audit = self._guard.audit
+            audit.refused(who, opened.peer, what, 403, answer.reason, answer.run_id)
         if answer.stored is not None and not await is_stored_soon(answer.stored):
             return Refusal(Code.UNAVAILABLE, NOT_STORED, 1)
         return _result_of(signal, answer)

@@ -137,7 +137,10 @@ class OtlpHttp:
         if head.method == "POST" and _media_type(head) != JSON:
             return self.failure(415, f"Content-Type must be {JSON}", head)
         refused = commands.refusal(head.headers, POLLS)
-        return None if refused is None else self.failure(*refused, head)
+        if refused is None:
+            return None
+        self._guard.record_refusal(head, refused[0], "commands_token")
+        return self.failure(*refused, head)
 
     def respond(self, request: Request) -> Response | Awaitable[Response] | Heavy:
         if self._commands is not None and self.is_poll(request.head):
@@ -156,6 +159,7 @@ class OtlpHttp:
         run_id = run_in(request.head.query)
         if not request.head.principal.covers(run_id):
             text = f"{request.head.principal.name} may not poll for run {run_id[:100]!r}"
+            self._guard.record_refusal(request.head, 403, "run", run_id)
             return self.failure(403, text, request.head)
         try:
             body = commands.poll(request.head.query, request.content)
@@ -194,6 +198,8 @@ class OtlpHttp:
             ),
             max_slow_bytes,
         )
+        if answer.status == "forbidden":
+            self._guard.record_refusal(head, 403, answer.reason, answer.run_id)
         if answer.status != "ok":
             return self._refusal(answer, head), None
         body = success(signal, answer.rejected, answer.message, is_json=is_json)

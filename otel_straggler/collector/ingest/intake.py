@@ -53,6 +53,8 @@ class Answer:
         rejected: spans or points that were refused: a partial success.
         stored: done once the request is on the disk, and not to be acknowledged before; None: at
             once.
+        reason, run_id: of one that is forbidden, for the audit trail; run_id: that its sender may
+            not send.
     """
 
     status: AnswerStatus
@@ -60,6 +62,8 @@ class Answer:
     message: str = ""
     retry_after_s: int = 1
     stored: Future[None] | None = None
+    reason: str = ""
+    run_id: str = ""
 
 
 STORED_WITHIN_S: Final = 30.0
@@ -253,11 +257,11 @@ class Intake:
             return Answer(status="malformed", message=str(error))
         except ForeignRunError as error:
             self._budget.release(size)
-            return Answer(status="forbidden", message=str(error))
+            return Answer(status="forbidden", message=str(error), reason="run", run_id=error.run_id)
         except QuotaError as error:
             self._budget.release(size)
             if error.retry_after_s is None:
-                return Answer(status="forbidden", message=str(error))
+                return Answer(status="forbidden", message=str(error), reason=error.limit)
             return Answer(status="busy", message=str(error), retry_after_s=error.retry_after_s)
         except BaseException:
             self._budget.release(size)
@@ -324,6 +328,10 @@ class Intake:
 class ForeignRunError(Exception):
     """Raised for a run that the sender's grant does not cover."""
 
+    def __init__(self, message: str, run_id: str) -> None:
+        super().__init__(message)
+        self.run_id = run_id
+
 
 def usage_of(content: DecodedSpans | DecodedMetrics, body_bytes: int) -> Usage:
     """What a request counts for the limits of its sender."""
@@ -352,8 +360,9 @@ def check_runs(sender: Principal, run_ids: Callable[[], set[str]]) -> None:
     with limits."""
     foreign = [run_id for run_id in run_ids() if not sender.covers(run_id)] if sender.runs else []
     if foreign:
-        msg = f"{sender.name} may send runs named {sender.runs}..., and not {min(foreign)[:100]!r}"
-        raise ForeignRunError(msg)
+        run_id = min(foreign)
+        msg = f"{sender.name} may send runs named {sender.runs}..., and not {run_id[:100]!r}"
+        raise ForeignRunError(msg, run_id)
 
 
 def _cost_bytes(request: Request) -> int:

@@ -62,6 +62,7 @@ def self_families(
     notifications: Mapping[tuple[str, str], int] | None = None,
     alert_failures: int = 0,
     connections_cut: Mapping[str, int] | None = None,
+    refused: Mapping[str, int] | None = None,
 ) -> Families:
     constant = constant_labels(collector_id, cluster)
     own = _Own(constant)
@@ -74,6 +75,7 @@ def self_families(
     own.add_all(semconv.COLLECTOR_HTTP_ANSWERS, http_answers, "signal", "status")
     cut = connections_cut or {}
     own.add_of(semconv.COLLECTOR_CONNECTIONS_CUT, cut, cut, name="address")
+    own.add_of(semconv.COLLECTOR_REFUSED, refused or {}, refused or {}, name="reason")
     own.add(semconv.COLLECTOR_FAILURES, worker.failures + alert_failures)
     own.add_worker(worker)
     if forwarded is not None:

@@ -33,6 +33,8 @@ class WorldCollectives:
     _version: int = 0
     _compared: tuple[object, ...] = ()
     _findings: HangFindings | None = None
+    _before: HangFindings | None = None
+    _found_at_s: float = 0.0
 
     def mark_asked(self, ranks: Sequence[int], now_s: float) -> None:
         for rank in ranks:
@@ -52,8 +54,14 @@ class WorldCollectives:
         self.records[rank] = record
         self._version += 1
 
+    def resume(self, before: HangFindings | None, found_at_s: float) -> None:
+        """Go on from what the last process found, until as many ranks have answered again: the
+        records themselves are not kept. ``found_at_s``: nobody had moved by then."""
+        self._before, self._found_at_s = before, found_at_s
+
     def clear(self) -> None:
         """The hang is over."""
+        self._before = None
         self.records.clear()
         self._asked_at_s.clear()
         self._last_asked_s, self._pause_s = 0.0, AGAIN_S
@@ -69,6 +77,9 @@ class WorldCollectives:
             for rank, record in self.records.items()
             if record is not None and not _has_moved(world.ranks.get(rank), record)
         ]
+        before = self._found_before(world, len(records))
+        if before is not None:
+            return before
         if not records:
             self._compared, self._findings = (), None
             return None
@@ -79,11 +90,21 @@ class WorldCollectives:
             self._findings = find_hang(records, silent=silent)
         return self._findings
 
+    def _found_before(self, world: WorldStatus, n_records: int) -> HangFindings | None:
+        """While it holds: no rank has moved since."""
+        before = self._before
+        if before is None:
+            return None
+        at_s = self._found_at_s
+        has_moved = any(_moved_after(world.ranks.get(rank), at_s) for rank in before.ranks)
+        if has_moved or n_records >= len(before.ranks):
+            self._before = before = None
+        return before
+
     def _silent(self, world: WorldStatus, now_s: float, lost_after_s: float) -> Iterable[int]:
         """Ranks that do not answer: asked in vain for a while, lost, or ended."""
         for rank, status in world.ranks.items():
-            sent_at_s = status.here(status.sent_at_s)
-            is_lost = sent_at_s is not None and now_s - sent_at_s > lost_after_s
+            is_lost = status.silent_s(now_s) > lost_after_s
             asked_at_s = self._asked_at_s.get(rank, now_s)
             is_mute = rank not in self.records and now_s - asked_at_s > SILENT_S
             if is_mute or is_lost or status.finished_at_s is not None:
@@ -92,7 +113,11 @@ class WorldCollectives:
 
 def _has_moved(status: RankStatus | None, record: FlightRecord) -> bool:
     """Whether a rank has made progress, or was replaced, since its record was read."""
+    return _moved_after(status, record.read_at_s)
+
+
+def _moved_after(status: RankStatus | None, after_s: float) -> bool:
     if status is None:
         return True
     times = status.here(status.progress_at_s), status.here(status.first_sent_at_s)
-    return any(at_s is not None and at_s > record.read_at_s for at_s in times)
+    return any(at_s is not None and at_s > after_s for at_s in times)

@@ -4,7 +4,7 @@ stays named, since an alert on a rank must not end because another rank is lost.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from heapq import nsmallest
 from itertools import islice
@@ -17,7 +17,12 @@ from otel_straggler.collector.runs.rank_status import RankStatus
 from otel_straggler.detect.hangs.collectives import HangFindings
 from otel_straggler.detect.hangs.detector import HangDetector, HangStatus
 from otel_straggler.detect.hangs.episodes import Episodes
-from otel_straggler.detect.hangs.states import NO_OPEN_SECTION, NOT_ENDED, HeartbeatTable
+from otel_straggler.detect.hangs.states import (
+    HANGS,
+    NO_OPEN_SECTION,
+    NOT_ENDED,
+    HeartbeatTable,
+)
 from otel_straggler.detect.scores.settings import HangSettings
 from otel_straggler.model.alert import MAX_NAMED
 from otel_straggler.model.observation import NO_STEP, Ints, Section
@@ -37,7 +42,18 @@ class NamedCulprits:
         self._evaluations += 1
         joined = {rank: self._joined.get(rank, self._evaluations) for rank in ranks.tolist()}
         self._joined = joined
+        return self.named
+
+    @property
+    def named(self) -> list[int]:
+        """Those selected last."""
+        joined = self._joined
         return sorted(nsmallest(MAX_NAMED, joined, key=lambda rank: (joined[rank], rank)))
+
+    @classmethod
+    def restored(cls, named: Iterable[int]) -> NamedCulprits:
+        """Those that were named before stay so before all others."""
+        return cls(dict.fromkeys(named, 0))
 
 
 MAX_SECTIONS: Final = 1_000
@@ -96,6 +112,11 @@ class WorldHangs:
         return self.newest
 
     @property
+    def lasts(self) -> bool:
+        """Whether the world hangs or has failed: what stays so though nobody reports any more."""
+        return self.newest is not None and self.newest.state in (*HANGS, "failed")
+
+    @property
     def hung_since_ns(self) -> int | None:
         """Since when the world is stuck or lost; None if neither."""
         newest = self.newest
@@ -136,6 +157,16 @@ class WorldHangs:
         self._order = tuple(str(name) for name in state["order"][:MAX_SECTIONS])
         self.learned_at = number
 
+    def present(self, ahead_s: float) -> dict[str, Any]:
+        """What :meth:`resume` needs besides :attr:`newest`."""
+        return self._detector.present(ahead_s)
+
+    def resume(self, newest: HangStatus, present: Mapping[str, Any], now_s: float) -> None:
+        """Go on in the states of an evaluation of the last process, after :meth:`restore`; raises
+        as that does."""
+        self._detector.resume(newest, present, now_s)
+        self.newest = newest
+
     def restore_episodes(self, state: Mapping[str, Any]) -> None:
         """Only the earlier hangs; raises as :meth:`restore`."""
         self._detector.episodes = Episodes.restored(state)
@@ -163,7 +194,7 @@ def heartbeat_table(
     nodes: dict[str, int] = {}
     return HeartbeatTable(
         ranks=np.array(ranks, np.int64),
-        silent_s=np.array([_age(status, "sent_at_s", now_s) for status in statuses]),
+        silent_s=np.array([_silent_s(status, now_s) for status in statuses]),
         stalled_s=np.array([_age(status, "progress_at_s", now_s) for status in statuses]),
         step=np.array([_step(status, "step") for status in statuses], np.int64),
         section=np.array([code for code, _ in sections], np.int32),
@@ -188,6 +219,10 @@ def _section(status: RankStatus | None, names: dict[str, int]) -> tuple[int, boo
     return names.setdefault(name, len(names)), True
 
 
+def _silent_s(status: RankStatus | None, now_s: float) -> float:
+    return float("nan") if status is None else status.silent_s(now_s)
+
+
 def _age(status: RankStatus | None, which: str, now_s: float) -> float:
     at_s = None if status is None else status.here(getattr(status, which))
     return float("nan") if at_s is None else max(now_s - at_s, 0.0)
@@ -207,7 +242,7 @@ def _end(status: RankStatus | None, now_s: float, lost_after_s: float) -> tuple[
     if status is not None and status.finished_at_s is not None:
         code = OUTCOMES.index(status.outcome or "unknown")
         return code, _age(status, "finished_at_s", now_s)
-    silent_s = _age(status, "sent_at_s", now_s)
+    silent_s = _silent_s(status, now_s)
     if status is not None and status.is_ending and silent_s > lost_after_s:
         return _PREEMPTED, silent_s
     return NOT_ENDED, float("nan")

@@ -119,6 +119,20 @@ class Liveness:
         self._attempt: _Attempt | None = None
         self._status: WorldStatus | None = None
 
+    @classmethod
+    def restored(cls, status: WorldStatus) -> Liveness:
+        """Go on from what another process knew."""
+        result = cls()
+        result._attempt = _Attempt(
+            status.attempt,
+            status.began_at_s,
+            world_size=status.world_size,
+            ranks=dict(status.ranks),
+            touched_at_s=status.touched_at_s,
+            dropped=dict(status.dropped),
+        )
+        return result
+
     def observe_heartbeat(self, beat: Heartbeat, now_s: float, wall_s: float | None = None) -> bool:
         """Whether it is of the newest session of its rank."""
         wall_s = now_s if wall_s is None else wall_s

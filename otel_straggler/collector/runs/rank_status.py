@@ -51,6 +51,8 @@ class RankStatus:
         failure: how it failed; None while it has not, or if that is not known.
         restarts_left: how often its launcher may still restart the run; None if unknown.
         pid: of its process, in its own PID namespace; 0 if not reported.
+        awaited_at_s: its silence counts from then at the earliest: nobody could hear it before,
+            because the collector was restarted.
     """
 
     source: Source
@@ -75,6 +77,7 @@ class RankStatus:
     failure: RankFailure | None = None
     restarts_left: int | None = None
     pid: int = 0
+    awaited_at_s: float = float("-inf")
     _has_reported_losses: bool = False
     _newer_delay_s: float = float("inf")
     _delay_since_s: float = 0.0
@@ -91,6 +94,11 @@ class RankStatus:
         if self.delay_s == float("inf"):
             return min(sender_time_s, self.arrived_at_s)
         return min(sender_time_s + self.delay_s, self.arrived_at_s)
+
+    def silent_s(self, now_s: float) -> float:
+        """Seconds without a heartbeat, as far as anybody listened; NaN before the first."""
+        at_s = self.here(self.sent_at_s)
+        return float("nan") if at_s is None else max(now_s - max(at_s, self.awaited_at_s), 0.0)
 
     def observe_losses(self, dropped: Mapping[str, int]) -> dict[str, int]:
         """Record losses so far; returns the growth since the heartbeat before, none for the

@@ -20,6 +20,7 @@ from otel_straggler.collector.runs.profiles import RunProfiles
 from otel_straggler.collector.runs.section_histograms import WorldHistograms
 from otel_straggler.collector.runs.timeline import Timeline
 from otel_straggler.collector.views.run_shown import RunShown
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.detector import HangStatus, HungRun
 from otel_straggler.goodput.live import GoodputView
 from otel_straggler.model.failure import Failure, Stage
@@ -39,6 +40,8 @@ class World:
         claims: the attempt, size and steps that its ranks agree on.
         asked: ranks that were asked for something in the present hang, by verb.
         collectives: the flight records of the present hang.
+        before: of one that hangs since before a restart, what the last process has shown of it,
+            until a window closes in this one.
     """
 
     group: str
@@ -55,6 +58,7 @@ class World:
     checkpoints: WorldCheckpoints = field(default_factory=WorldCheckpoints)
     timeline: Timeline = field(default_factory=Timeline)
     goodput: WorldGoodput = field(default_factory=WorldGoodput)
+    before: WorldView | None = None
 
     @property
     def nbytes(self) -> int:

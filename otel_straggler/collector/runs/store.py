@@ -15,6 +15,7 @@ from otel_straggler.collector.runs.claims import WorldClaims
 from otel_straggler.collector.runs.contents import Content
 from otel_straggler.collector.runs.goodput import WorldGoodput, goodput_state, restored_goodput
 from otel_straggler.collector.runs.hangs import WorldHangs
+from otel_straggler.collector.runs.hung_worlds import hung_state, restored_worlds
 from otel_straggler.collector.runs.passthrough import checkpoint_ends
 from otel_straggler.collector.runs.rank_status import RankStatus
 from otel_straggler.collector.runs.run import Run, World
@@ -22,6 +23,7 @@ from otel_straggler.collector.runs.section_histograms import SectionHistograms
 from otel_straggler.collector.runs.timeline import keep_within
 from otel_straggler.collector.views.run_shown import RunShown
 from otel_straggler.collector.views.timeline import Column
+from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.detector import HungRun
 from otel_straggler.detect.scores.settings import HangSettings
 from otel_straggler.goodput.observations import activity_rows
@@ -244,15 +246,20 @@ class RunStore:
 
     def extend_timeline(self, window: WindowScores) -> None:
         world = self.world(window.run_id, window.group)
+        world.before = None
         world.timeline.observe(window)
         world.goodput.live.observe_window(window)
         self._bound_timelines()
 
-    def put_before(self, run_id: str, group: str, columns: Sequence[Column]) -> None:
-        """Add windows of the history; they wait for their world if it is unknown."""
+    def put_before(self, view: WorldView, columns: Sequence[Column]) -> None:
+        """Add windows of the history; they wait for their world if it is unknown. ``view``: what
+        the last process has shown of it; of one that hangs it stays until a window closes."""
+        run_id, group = view.run_id, view.group
         run = self.runs.get(run_id)
         world = None if run is None else run.worlds.get(group)
         if world is not None:
+            if world.hangs.lasts and not world.timeline.columns:
+                world.before = view
             world.timeline.put_before(columns)
             self._bound_timelines()
             return
@@ -308,6 +315,19 @@ class RunStore:
             restored[str(world["run_id"]), str(world["group"])] = _Remembered(hangs)
         self._learned = max(self._learned, _MAX_REMEMBERED)
         self._remembered.update(restored)
+
+    def hung_state(self, ahead_s: float = 0.0) -> Callable[[], dict[str, Any]]:
+        """Makes the state of the worlds that hang or have failed; see :mod:`.hung_worlds`."""
+        return hung_state(self.runs.values(), ahead_s)
+
+    def restore_hung(self, state: Mapping[str, Any], now_s: float) -> None:
+        """Go on from :meth:`hung_state`, after the other states and before any report.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is none; nothing changes then.
+        """
+        for each in restored_worlds(state, self._hang_settings, now_s):
+            each.put_into(self.run(each.run_id), self.world(each.run_id, each.group))
 
     def goodput_state(self) -> dict[str, Any]:
         """Accounts of the 100 worlds that were accounted for last, in JSON's types."""

@@ -70,6 +70,7 @@ def _watched(
         state=_state_without_heartbeats(view, group) if hang is None else hang.state,
         since_s=None if hang is None else hang.since_s,
         is_hung=hangs and not is_acknowledged,
+        is_acknowledged=is_acknowledged,
         why=None if blame is None else blame.kind,
         hang_text="" if hang is None or blame is None else sentence(hang) or "",
         culprits_text=_culprits_text(status, waited_for),

@@ -44,14 +44,12 @@ class ResponseMeta:
     version: str
     started_at_s: float | None = None
     is_insecure: bool = False
-    exceeded: tuple[str, ...] = ()
     page_url: str = ""
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Problems of the collector's settings, and limits of grants that are exceeded, for the
-        list of runs."""
-        return (*((_INSECURE,) if self.is_insecure else ()), *self.exceeded)
+        """Problems of the collector's settings, for the list of runs."""
+        return (_INSECURE,) if self.is_insecure else ()
 
     def head(self, now_s: float) -> Json:
         return {

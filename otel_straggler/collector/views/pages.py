@@ -61,6 +61,7 @@ class Pages:
         now_s: Callable[[], float] = time.time,
         cache: AnswerCache | None = None,
         peers: Peers | None = None,
+        refusals: Callable[[str], tuple[str, ...]] = lambda _: (),
     ) -> None:
         self._published = published
         self._history = history
@@ -68,13 +69,16 @@ class Pages:
         self._now_s = now_s
         self._cache = cache or AnswerCache()
         self._peers = peers
+        self._refusals = refusals
 
     # --- answers ---------------------------------------------------------------------------------
 
     def runs(self, prefix: str = "", *, is_local: bool = False) -> Answer:
         """All runs whose names begin so, live and from the history, and unless ``is_local`` those
-        of the other shards. Problems may name any run, and are for those who may see all."""
+        of the other shards. Problems may name any run, and are for those who may see all; of what
+        was refused, each sees what is about its runs."""
         peers = None if is_local else self._peers
+        refusals = self._refusals(prefix)
 
         def make(_: float) -> Json:
             meta, entries = self._meta(), self._entries()
@@ -84,9 +88,10 @@ class Pages:
             if prefix:
                 entries = [each for each in entries if each["run_id"].startswith(prefix)]
                 problems = ()
+            problems = (*problems, *refusals)
             return runs_json(entries, meta, self._now_s(), self._history.problem, problems)
 
-        state = (self._entries_state(), self._meta().problems, peers and peers.version)
+        state = (self._entries_state(), self._meta().problems, refusals, peers and peers.version)
         return self._cache.get(("runs", prefix, is_local), state, make)
 
     def elsewhere(self, path: str, query: Mapping[str, str]) -> Answer | None:
@@ -191,13 +196,13 @@ class Pages:
 
     # --- versions: for the event loop ------------------------------------------------------------
 
-    def list_state(self, prefix: str = "") -> tuple[int, int]:
-        """The number of live runs whose names begin so, and the version of the list. For the event
-        loop."""
+    def list_state(self, prefix: str = "") -> tuple[int, Hashable]:
+        """The number of live runs whose names begin so, and what changes with the list, or with
+        what was refused. For the event loop."""
         snapshot = self._snapshot
         of_peers = 0 if self._peers is None else self._peers.list_version
         count = sum(run_id.startswith(prefix) for run_id in snapshot.runs)
-        return count, snapshot.list_version + of_peers
+        return count, (snapshot.list_version + of_peers, self._refusals(prefix))
 
     def run_state(self, run_id: str) -> str | None:
         """Changes with the view of a run; None for an unknown run, or one of the history that has

@@ -238,6 +238,11 @@ class Publisher:
                 if world.checkpoints.last is not None
             },
             profiles=run.profiles.pairs,
+            before={
+                group: world.before
+                for group, world in run.worlds.items()
+                if world.before is not None
+            },
             gpus={
                 group: usage
                 for group, world in run.worlds.items()

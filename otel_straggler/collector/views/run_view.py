@@ -96,6 +96,7 @@ class RunView:
         failures: of its evaluation, since when.
         run_failures: of groups whose newest attempt has failed.
         settled: headlines that healthy groups keep until another has lasted.
+        before: what the last process has shown of groups of which no window has closed in this one.
     """
 
     run_id: str
@@ -122,6 +123,7 @@ class RunView:
     failures: tuple[Failure, ...] = ()
     run_failures: Mapping[str, RunFailure] = field(default_factory=dict)
     settled: Mapping[str, Headline] = field(default_factory=dict)
+    before: Mapping[str, WorldView] = field(default_factory=dict)
     _worlds: dict[str, WorldView] = field(default_factory=dict, repr=False)
 
     @cached_property
@@ -148,6 +150,7 @@ class RunView:
             list(self.goodputs.items()),
             [(each, self.now_s >= each.final_at_s) for each in self.run_failures.values()],
             self.settled,
+            list(self.before.items()),
             int(self.now_s / _SENTENCE_S) if hangs else 0,
         )
 
@@ -213,7 +216,8 @@ class RunView:
         hang = self.hangs.get(group)
         ranks = [] if world is None else sorted(world.ranks.items(), key=lambda pair: pair[0])
         shown = next((each for each in self.windows if each.window.group == group), None)
-        table = None if shown is None else shown.table
+        before = self.before.get(group) or WorldView(run_id=self.run_id, now_s=self.now_s)
+        table = before.table if shown is None else shown.table
         window = None if shown is None else shown.window
         heartbeats = _heartbeats(ranks, self.now_s - self.ahead_s)
         sizes = [each.world_size for each in (world, window) if each is not None]
@@ -241,8 +245,8 @@ class RunView:
             mode=self.mode,
             clashes=[source for source in self.clashes if source.group == group],
             takes_commands=self.takes_commands,
-            checkpoint=self.checkpoints.get(group),
-            profiles=self.profiles_of(group),
+            checkpoint=self.checkpoints.get(group) or before.checkpoint,
+            profiles=self.profiles_of(group) or before.profiles,
             goodput=self.goodputs.get(group),
             clock_s=self._clock_s(ranks),
             gpus=self.gpus.get(group),

@@ -307,6 +307,29 @@ class HangDetector:
         self._idle = idle
         self.episodes = episodes
 
+    def present(self, ahead_s: float = 0.0) -> dict[str, float]:
+        """What :meth:`resume` needs besides the newest status, likewise."""
+        return {
+            "attempt": self._attempt,
+            "progress_s": self._progress_s + ahead_s,
+            "resumed_s": self._resumed_s + ahead_s,
+            "ended_at_s": self._ended_at_s + ahead_s,
+        }
+
+    def resume(self, newest: HangStatus, present: Mapping[str, Any], now_s: float) -> None:
+        """Continue in the states of the newest evaluation, which last until a rank says otherwise;
+        after :meth:`restore`. ``now_s``: no state has lasted since later than this.
+        Raises: ValueError, KeyError, TypeError if it is no state."""
+        attempt = int(present["attempt"])
+        names = ("progress_s", "resumed_s", "ended_at_s")
+        progress_s, resumed_s, ended_at_s = (float(present[name]) for name in names)
+        columns = (newest.ranks, newest.rank_states, np.minimum(newest.rank_since_s, now_s))
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        self._ranks = {rank: (state, since_s) for rank, state, since_s in rows}
+        self._attempt, self._progress_s = attempt, progress_s
+        self._resumed_s, self._ended_at_s = resumed_s, ended_at_s
+        self._state, self._since_s = newest.state, min(newest.since_s, now_s)
+
 
 def _progress_s(heartbeats: HeartbeatTable, now_s: float) -> float:
     """When any rank last made progress; -inf if none ever did."""
