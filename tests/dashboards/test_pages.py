@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from otel_straggler import semconv
+from otel_straggler.alerts.catalogue import NAMES
 from otel_straggler.alerts.checking import QueryLabels, labels_by_name
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.metrics.families import constant_labels
@@ -263,7 +264,10 @@ def test_links_lead_to_pages_that_there_are(page: Json) -> None:
     assert len(explored) == (3 if page["uid"].endswith("-rank") else 0)
     for url in explored:
         _is_an_exploration(url, {variable["name"] for variable in page["templating"]["list"]})
-    for url in set(urls) - set(explored):
+    away = [url for url in urls if url.startswith("${page_url:raw}/")]
+    for url in away:
+        _is_of_a_collector(url.removeprefix("${page_url:raw}"))
+    for url in set(urls) - set(explored) - set(away):
         uid, asked = re.fullmatch(r"/d/([\w-]+)\?(.*)", url).groups()  # type: ignore[union-attr]
         assert uid in UIDS
         assert "${__url_time_range}" in asked
@@ -273,6 +277,81 @@ def test_links_lead_to_pages_that_there_are(page: Json) -> None:
     assert page["links"][0]["keepTime"]
     assert page["links"][0]["tags"] == page["tags"] == ["otel-straggler"]
     assert page["editable"] is False
+
+
+def _is_of_a_collector(path: str) -> None:
+    """A run, perhaps a rank, on its live page; or a chapter of its runbook."""
+    if path.startswith("/#"):
+        asked = parse_qs(path.removeprefix("/#"))
+        assert asked.keys() <= {"run", "rank"}
+        assert re.fullmatch(r"\$\{(__\w+\.\w+\.)?run_id:percentencode\}", asked["run"][0])
+    else:
+        bare, _, alert = path.partition("?alert=")
+        assert bare == semconv.RUNBOOK_PATH
+        assert alert in {*NAMES, "", "${__data.fields.alertname:percentencode}"}
+
+
+def test_every_row_leads_to_the_live_page_and_to_the_runbook(page: Json) -> None:
+    """Of tables, bars and timelines: who reads one is about to act."""
+    for panel in panels(page):
+        if panel["type"] in ("table", "bargauge", "state-timeline"):
+            links = {
+                link["title"]: link["url"] for link in panel["fieldConfig"]["defaults"]["links"]
+            }
+            assert {"Live page", "Runbook"} <= links.keys(), panel["title"]
+            assert links["Live page"].startswith("${page_url:raw}/#run="), panel["title"]
+            has_rank = re.search(r"rank=\$\{__(?:data|field)", " ".join(links.values()))
+            assert not has_rank or "&rank=${__" in links["Live page"], panel["title"]
+
+
+def test_counters_have_rates_and_gauges_slopes(page: Json) -> None:
+    """A gauge that falls is no counter that began anew: its `rate` would be a loss that never
+    was."""
+    kinds = {metric.prometheus_name: metric.kind for metric in semconv_metrics()}
+    for where, expression in queries(page):
+        for function, name in re.findall(r"\b(\w+)\((\w+)\{[^[(]*\}\[", expression):
+            wanted = {"rate": "counter", "increase": "counter", "deriv": "gauge"}.get(function)
+            assert wanted in (None, kinds.get(name)), f"{where}: {function}({name})"
+
+
+def semconv_metrics() -> list[Metric]:
+    return [m for m in vars(semconv).values() if isinstance(m, Metric)]
+
+
+UNIT_OF = {
+    ("s", ""): {"s"},
+    ("By", ""): {"bytes"},
+    ("s", "rate"): {"percentunit", "short"},
+    ("s", "deriv"): {"percentunit", "short"},
+    ("s", "increase"): {"s"},
+    ("{ratio}", ""): {"percentunit", "short"},
+    ("1", ""): {"percentunit"},
+    ("{score}", ""): {"percentunit"},
+    ("Cel", ""): {"celsius"},
+    ("W", ""): {"watt"},
+    ("Hz", ""): {"hertz"},
+}
+"""Of a panel, by the unit of its metric and what is made of it; of what is counted: `short`, its
+rate `cps`."""
+
+
+def test_units_are_those_of_the_metrics(page: Json) -> None:
+    """Of panels whose queries are of one metric each, without arithmetic between two."""
+    units = {metric.prometheus_name: metric.unit for metric in semconv_metrics()}
+    for panel in panels(page):
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        if unit == "string":
+            continue  # a table: each column has its own
+        for target in panel["targets"]:
+            shown = re.split(r" (?:and|unless) on ", target["expr"])[0]
+            names = [name for name in re.findall(r"\b(\w+)\{", shown) if name in units]
+            if len(set(names)) != 1 or re.search(r"(?<!sum by )[*/] |count by|time\(\) -", shown):
+                continue
+            made = next(
+                (f for f in ("rate", "increase", "deriv") if f"{f}({names[0]}" in shown), ""
+            )
+            other = {"cps"} if made == "rate" else {"short"}
+            assert unit in UNIT_OF.get((units[names[0]], made), other), panel["title"]
 
 
 def _is_an_exploration(url: str, variables: set[str]) -> None:
