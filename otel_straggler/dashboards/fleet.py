@@ -51,7 +51,7 @@ reason; 1 is one run that does nothing useful. Work on the thickest band that al
 Empty: No run reports its goodput
 
 9 Firing alerts. What Prometheus fires now, the most urgent first: the runbook of each row says what
-it means and what to do. In mode observe nobody was notified.
+it means and what to do. Alerts in mode observe have notified no one.
 Empty: No alert fires, or the rules (otel-straggler alerts export) are not loaded.
 """
 )
