@@ -107,7 +107,7 @@ def _copied(source: Path, target: Path) -> Copied:
 
 def _copy(source: Path, part: Path) -> None:
     """In one step, which reads one state of the database: after the first of several, each write of
-    a collector would begin the copy anew."""
+    a collector would restart the copy."""
     address = f"{source.resolve().as_uri()}?mode=ro"
     with (
         contextlib.closing(sqlite3.connect(address, uri=True, timeout=_BUSY_S)) as original,
