@@ -52,7 +52,10 @@ def main(arguments: list[str]) -> int:
     made["../dashboards/federation.yml"] = filters.federation_file(read)
     made["../dashboards/remote-write.yml"] = filters.remote_write_file(read)
     made["collector.yaml"] = configuration_page.example_file()
-    made["../examples/platforms/kubernetes/collector.yaml"] = kubernetes_manifests.manifests()
+    manifests = "../examples/platforms/kubernetes"
+    made[f"{manifests}/collector.yaml"] = kubernetes_manifests.manifests()
+    in_chart = {f"files/{name}": text for name, text in {**rules, **pages}.items()}
+    made[f"{manifests}/monitoring.yaml"] = kubernetes_manifests.monitoring(in_chart)
     if (script := report_script()) is not None:
         made["../otel_straggler/page/report.js"] = script
     elif os.environ.get("CI"):
