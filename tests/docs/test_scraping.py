@@ -1,4 +1,4 @@
-"""Scrape configurations of the pages have TLS and a token, and a real Prometheus scrapes by them."""
+"""Scrape configurations of the pages have TLS and a token; a real Prometheus scrapes by them."""
 
 from __future__ import annotations
 
