@@ -14,7 +14,7 @@ from otel_straggler.dashboards.page import page, run_variables
 _SUBJECT = f"{q.RUN}, subject_id, scope, rank, node, section"
 _RUN = ("job_name", "run_id")
 _STANDING = 'state=~"confirmed|flapping"'
-_LIVE = 'state=~"starting|training|stuck|partly_lost|lost"'
+_OVER = 'state=~"finished|cancelled|preempted|failed|ended|forgotten"'
 """What stood when a run ended is no current culprit, also where its collector has gone with it."""
 _LOST = q.rate(semconv.RUN_GPU_TIME_LOST, q.RUN)
 _LOST_NOW = q.newest(semconv.VERDICT_LOSS, _SUBJECT)
@@ -154,8 +154,8 @@ def _lost_by_reason() -> p.Panel:
 
 
 def _culprits() -> p.Panel:
-    live = f"max by ({q.RUN}) ({q.series(semconv.RUN_STATE, q.OF_RUN, _LIVE)} == 1)"
-    worst = f"topk(20, {_LOST_NOW} and on ({q.RUN}) {live})"
+    over = f"max by ({q.RUN}) ({q.series(semconv.RUN_STATE, q.OF_RUN, _OVER)} == 1)"
+    worst = f"topk(20, {_LOST_NOW} unless on ({q.RUN}) {over})"
     info = (
         f"max by ({_SUBJECT}, cause, state) ({q.series(semconv.VERDICT_INFO, q.OF_RUN, _STANDING)})"
     )

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.alerts.rule import OVER
 
 from .conftest import FOLDER, filled
 
 OF_RUN = 'job_name="j",run_id="{run_id}",group="",collector="c"'
 SUBJECT = f'{OF_RUN},subject_id="rank/n/0",scope="rank",rank="0",node="n",role="",section="f"'
-STATES = ("training", "stuck", "lost", "finished", "failed", "ended", "forgotten")
+STATES = ("training", "stuck", "lost", *OVER)
 
 
 def expression(page: str, panel: int, ref: str = "A") -> str:
@@ -65,17 +66,18 @@ def evaluated(
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", [*STATES, ""])
 def test_who_was_slow_when_its_run_ended_is_no_current_culprit(state: str, tmp_path: Path) -> None:
-    """Also where its last series are still known, behind a federation or a collector that went."""
+    """Also where its last series are still known, behind a federation or a collector that went. A
+    run without heartbeats has no state; it is not over."""
     run = OF_RUN.format(run_id="r")
     lost, of = semconv.VERDICT_LOSS.prometheus_name, semconv.RUN_STATE.prometheus_name
     series = {f"{lost}{{{SUBJECT.format(run_id='r')}}}": "3+0x40"}
-    for each in STATES:
+    for each in STATES if state else ():
         series[f'{of}{{{run},state="{each}"}}'] = f"{int(each == state)}+0x40"
     subject = 'subject_id="rank/n/0",scope="rank",rank="0",node="n",section="f"'
     labels = f'{{job_name="j",run_id="r",{subject}}}'
-    is_live = state in ("training", "stuck", "lost")
+    is_live = state not in OVER
     evaluated(expression("fleet", 7), series, "5m", {labels: 3.0} if is_live else {}, tmp_path)
 
 
