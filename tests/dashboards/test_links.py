@@ -1,4 +1,4 @@
-"""Where the pages lead: to each other, to a collector's live page and runbook, to traces and logs."""
+"""Where pages lead: to each other, a collector's live page and runbook, traces and logs."""
 
 from __future__ import annotations
 
