@@ -10,17 +10,21 @@ with ``spans_per_step`` of a rank:
 - ``cpu_us_per_span``: processor time of the collector, with all verdicts, for all its threads;
 - ``memory_mib``: resident at the end, above that of a collector without runs;
 - ``series``, ``metrics_mib``: of one scrape of /metrics;
-- ``history_bytes``: of a window and rank, in the file.
+- ``history_bytes``: of a window and rank, in its row; ``history_fixed_mib``: of the file besides
+  windows, which does not grow with time.
 
-``per_day`` is worked out from these for ranks that do one step a second; ``cores`` without the work
-of senders. Prints JSON.
+``per_day``, ``history_kib_per_rank_hour`` and ``retention_days``, at the default of
+``history.max_mib``, are worked out from these for ranks that do one step a second, in windows of 20
+steps; ``cores`` without the work of senders. Prints JSON.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gzip
 import json
+import sqlite3
 import sys
 import tempfile
 import time
@@ -31,6 +35,7 @@ from typing import Any
 from benchmarks.harness.about import about
 from benchmarks.harness.budgets import print_result
 from benchmarks.harness.processes import cpu_ns, serving
+from otel_straggler.collector.settings import HistorySettings
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.simulate.faults import Fault
 from otel_straggler.simulate.plan import Layout
@@ -41,7 +46,8 @@ RANKS, STEPS = (1_000, 4_000, 16_384), 100
 WINDOW_STEPS = 20
 SAVED_S = 12.0
 """After so long the history is saved."""
-_DAY_S = 86_400
+_DAY_S, _HOUR_S = 86_400, 3_600
+MAX_MIB = HistorySettings().max_mib
 _PATIENCE_S = 600.0
 Json = dict[str, Any]
 
@@ -65,14 +71,15 @@ def measure(ranks: int, steps: int) -> Json:
             page = wait_until_scored(f"http://{addresses['metrics']}", sent["spans"], steps)
             spent_ns, memory_mib = cpu_ns(pid) - began_ns, resident_mib(pid) - idle_mib
             time.sleep(SAVED_S)
-            kept = sum(each.stat().st_size for each in Path(folder).glob("history.db*"))
+            kept = history_of(history, at_least=steps // WINDOW_STEPS - 1)
     per_step = ranks * steps
     n_spans = sent["spans"] / per_step
-    windows = steps // WINDOW_STEPS
     wire = {name: sent[name] / per_step for name in ("plain", "gzip")}
     series = sum(not each.startswith(b"#") for each in page.splitlines())
     cpu_us = spent_ns / 1e3 / sent["spans"]
-    history_bytes = kept / (windows * ranks)
+    history_bytes = kept["window_bytes"] / ranks
+    hour_bytes = history_bytes * _HOUR_S / WINDOW_STEPS
+    room_bytes = MAX_MIB * 2**20 - kept["fixed_bytes"]
     return {
         "ranks": ranks,
         "spans_per_step": round(n_spans, 2),
@@ -82,12 +89,28 @@ def measure(ranks: int, steps: int) -> Json:
         "series": series,
         "metrics_mib": round(len(page) / 2**20, 1),
         "history_bytes": round(history_bytes, 1),
+        "history_fixed_mib": round(kept["fixed_bytes"] / 2**20, 1),
+        "history_kib_per_rank_hour": round(hour_bytes / 2**10, 1),
+        "retention_days": round(room_bytes / (hour_bytes * ranks) / 24, 1),
         "per_day": {
             "wire_gib": round(wire["gzip"] * ranks * _DAY_S / 2**30, 1),
-            "history_gib": round(history_bytes * ranks * _DAY_S / WINDOW_STEPS / 2**30, 2),
+            "history_gib": round(hour_bytes * 24 * ranks / 2**30, 2),
             "cores": round(cpu_us * 1e-6 * n_spans * ranks, 2),
         },
     }
+
+
+def history_of(file: Path, at_least: int) -> dict[str, float]:
+    """Bytes of a window on average, and of the file without its windows, once so many are in it."""
+    question = "SELECT count(*), coalesce(sum(length(blob)), 0) FROM windows"
+    until_s, windows, stored = time.monotonic() + _PATIENCE_S, 0, 0
+    with contextlib.closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as connection:
+        while windows < at_least:
+            assert time.monotonic() < until_s, f"{windows} windows of {at_least}"
+            time.sleep(0.1)
+            [(windows, stored)] = connection.execute(question).fetchall()
+    size = sum(each.stat().st_size for each in file.parent.glob(f"{file.name}*"))
+    return {"window_bytes": stored / max(windows, 1), "fixed_bytes": size - stored}
 
 
 def send(plan: RunPlan, url: str) -> dict[str, int]:

@@ -55,6 +55,8 @@ alerting:
 scrape_configs:
   - job_name: otel-straggler-collector
     honor_labels: true # its labels describe the runs
+    scheme: https
+    tls_config: {{ca_file: /etc/prometheus/straggler-ca.pem}} # not where the system trusts it
     authorization: {{credentials_file: /etc/prometheus/straggler.token}}
     static_configs: [{{targets: ["collector.example:9464"]}}]
 ```
@@ -66,6 +68,8 @@ metrics:
   collector_id: collector-0            # kept over restarts
 auth:
   grant_files: [/etc/otel-straggler/grants]   # a line: read prometheus token:...
+tls:
+  cert_file: /etc/otel-straggler/tls.pem      # for collector.example; without it, no scheme: https
 alerts:
   mode: page                           # the default, observe, sends no notifications
 ```

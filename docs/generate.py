@@ -23,6 +23,7 @@ from described import Undescribed
 
 from otel_straggler.alerts.render import render_all
 from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.dashboards import filters
 from otel_straggler.dashboards.export import render_all as render_dashboards
 
 HERE = Path(__file__).parent
@@ -44,10 +45,17 @@ PAGES = {
 def main(arguments: list[str]) -> int:
     """Write, or with ``--check`` compare; 1 if a page is stale or cannot be made."""
     stale = []
-    made = {f"../alerts/{name}": text for name, text in render_all(AlertSettings()).items()}
-    made |= {f"../dashboards/{name}": text for name, text in render_dashboards().items()}
+    rules, pages = render_all(AlertSettings()), render_dashboards()
+    made = {f"../alerts/{name}": text for name, text in rules.items()}
+    made |= {f"../dashboards/{name}": text for name, text in pages.items()}
+    read = [*pages.values(), *(text for name, text in rules.items() if "rules" in name)]
+    made["../dashboards/federation.yml"] = filters.federation_file(read)
+    made["../dashboards/remote-write.yml"] = filters.remote_write_file(read)
     made["collector.yaml"] = configuration_page.example_file()
-    made["../examples/platforms/kubernetes/collector.yaml"] = kubernetes_manifests.manifests()
+    manifests = "../examples/platforms/kubernetes"
+    made[f"{manifests}/collector.yaml"] = kubernetes_manifests.manifests()
+    in_chart = {f"files/{name}": text for name, text in {**rules, **pages}.items()}
+    made[f"{manifests}/monitoring.yaml"] = kubernetes_manifests.monitoring(in_chart)
     if (script := report_script()) is not None:
         made["../otel_straggler/page/report.js"] = script
     elif os.environ.get("CI"):

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.model.causes import CAUSES, Cause
-from otel_straggler.semconv import Metric
+from otel_straggler.semconv import RUNBOOK_PATH, Metric
 
 VALUE: Final = "value"
 Facts = Mapping[str, float | str]
@@ -238,8 +238,6 @@ def _names(text: str) -> set[str]:
 
 # --- links ---------------------------------------------------------------------------------------
 
-RUNBOOK_PATH: Final = "/runbook"
-"""Of a collector; ``?alert=`` chooses a chapter."""
 _ON_PAGE: Final = ("cluster", "run_id", "group", "rank", "node")
 """Labels that are variables of a dashboard, and that silence an alert about a run."""
 _LAST_HOUR: Final = "from=now-1h&to=now"

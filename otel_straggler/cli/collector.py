@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import click
 
+from otel_straggler.cli.log_lines import formatter
 from otel_straggler.collector.settings_file import (
     check_start,
     flag_of,
@@ -71,7 +72,7 @@ def command(config: str | None, check: bool, **flags: Any) -> None:
         return
     from otel_straggler.collector.service import Collector
 
-    stop = start_serving()
+    stop = start_serving(settings.log.format)
     raise_file_limit()
     collector = Collector(settings)
     addresses = collector.start()
@@ -82,11 +83,12 @@ def command(config: str | None, check: bool, **flags: Any) -> None:
     exit_without_waiting()
 
 
-def start_serving() -> threading.Event:
-    """Log to standard error; the event is set by a signal that ends the process."""
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
-    )
+def start_serving(log_format: str = "text") -> threading.Event:
+    """Log to standard error, as ``log.format`` says; a signal that ends the process sets the
+    event."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter(log_format))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     stop = threading.Event()
     for number in signals_that_end():
         signal.signal(number, lambda *_: stop.set())

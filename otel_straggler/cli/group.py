@@ -22,7 +22,7 @@ VERBS = {
     "doctor": "Find why telemetry or scores are missing.",
     "goodput": "Show how much of the time of a run was productive, and where the rest went.",
     "hang": "Find which ranks did not join which collective, and what they did.",
-    "history": "List what a collector has stored: runs, windows, verdicts.",
+    "history": "List what a collector has stored: runs, windows, verdicts; copy it, put it back.",
     "inject": "Start a training whose ranks inject faults into themselves.",
     "maintenance": "Put hosts under maintenance, so that they notify nobody.",
     "profile": "Profile a training with Nsight Systems.",

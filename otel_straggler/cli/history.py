@@ -1,14 +1,18 @@
-"""``otel-straggler history``: list what a collector has stored."""
+"""``otel-straggler history``: list what a collector has stored; copy it, and put a copy back."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from otel_straggler.cli.text import clock, many, names_text, print_json, printable
+from otel_straggler.collector.history.backup import Copied, back_up
+from otel_straggler.collector.history.backup import restore as put_back
 from otel_straggler.collector.history.codec import WindowSummary
 from otel_straggler.collector.history.reader import HistoryReader, RunEntry, WindowEntry
 from otel_straggler.errors import ConfigError
@@ -19,16 +23,72 @@ MAX_NAMED = 10
 _VERSION = {"schema_version": 1}
 
 
-@click.command()
+_LIST = "list"
+
+
+class _ListsByDefault(click.Group):
+    """``history FILE`` lists; a file named like a verb is given as ``./backup``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = [_LIST, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=_ListsByDefault,
+    short_help="List what a collector has stored; copy it, and put a copy back.",
+    subcommand_metavar="FILE | COMMAND [ARGS]...",
+)
+def command() -> None:
+    """List what a collector has stored, copy it while the collector runs, or put a copy back.
+
+    With a file, or the URL of a PostgreSQL database: list. See 'history list --help'.
+    """
+
+
+@command.command("backup", short_help="Copy a history while collectors write it.")
+@click.argument("file", metavar="FILE")
+@click.argument("target", metavar="COPY", type=click.Path(path_type=Path))
+def backup(file: str, target: Path) -> None:
+    """Copy a history to the new file COPY, while collectors write FILE.
+
+    COPY has everything of one moment, is checked, and can be read like FILE. Requests in a spool
+    are not part of it: a collector stops for nothing, so what it keeps there goes on.
+    """
+    copied = back_up(file, target)
+    click.echo(f"{target}: {_size_text(copied)}, as of now")
+
+
+@command.command("restore", short_help="Put a copy in the place of a history.")
+@click.argument("copy", metavar="COPY", type=click.Path(path_type=Path))
+@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
+def restore(copy: Path, file: Path) -> None:
+    """Put COPY in the place of FILE, whose collector is stopped.
+
+    The FILE of before is moved aside, not deleted. COPY stays, and must be of the version that this
+    package writes.
+    """
+    copied = put_back(copy, file, wall_s=time.time())
+    click.echo(f"{file}: {_size_text(copied)}, from {copy}")
+    if copied.aside is not None:
+        click.echo(f"The file of before is {copied.aside}")
+
+
+def _size_text(copied: Copied) -> str:
+    return f"{many(copied.runs, 'run')}, {copied.size_bytes / 2**20:.1f} MiB"
+
+
+@command.command(_LIST)
 @click.argument("file", required=False)
 @click.option("--path", metavar="FILE", help="The same as FILE.")
 @click.option("--run", "run_id", metavar="ID", help="Windows and verdicts of this run.")
 @click.option("--window", "window_id", type=int, metavar="N", help="Tables of a window, as JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; of a run, all windows.")
-def command(
+def list_stored(
     file: str | None, path: str | None, run_id: str | None, window_id: int | None, as_json: bool
 ) -> None:
-    """List what a collector has stored: runs; of one run, its windows and changes of verdicts.
+    """List runs, or the windows and changes of verdicts of one run; 'history FILE' is the same.
 
     FILE is the collector's --history, a file or a PostgreSQL URL; it may be running. For a summary
     of a run and its losses: otel-straggler report --history FILE. The exit code is 2 if FILE cannot

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,16 +13,10 @@ from typing import Any, BinaryIO, Final, TypeVar
 
 import click
 
-from otel_straggler.client.endpoints import resolve_endpoints
-from otel_straggler.client.start_line import is_page_address, other_protocol, with_port
-from otel_straggler.collector.alerting.posting import answer_of, tried_once
-from otel_straggler.config import Endpoint
-from otel_straggler.errors import ConfigError, InputError, UnavailableError, describe
+from otel_straggler.cli.sending import Poster
+from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
-from otel_straggler.otlp.clients.client import Response
-from otel_straggler.otlp.clients.http import HttpClient
-from otel_straggler.otlp.clients.tls import tls_advice
 from otel_straggler.simulate.auxiliary_metrics import Sensors
 from otel_straggler.simulate.faults import HANG_KINDS, Fault
 from otel_straggler.simulate.labels import Label
@@ -45,10 +38,7 @@ from otel_straggler.simulate.writers import (
     write_csv,
 )
 
-_CA = "The CA of its certificate is set by export OTEL_EXPORTER_OTLP_CERTIFICATE=/path/to/ca.pem"
-_OWN = "export OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE and OTEL_EXPORTER_OTLP_CLIENT_KEY, PEM files."
 _DEFAULT = Plan()
-_OTLP_HTTP: Final = 4318
 _STEPS_AFTER_FAULT: Final = 200
 _DEFAULT_STEPS: Final = 400
 _DEFAULT_RANKS: Final = 64
@@ -155,7 +145,15 @@ def _run_options(command: _Command) -> _Command:
 )
 @click.option("-o", "--output", default="-", show_default=True, help="File to write; - is stdout.")
 @click.option("--labels", metavar="FILE", help="Write what is wrong with a generated run as JSON.")
-@click.option("--send", metavar="URL", help="Send OTLP/HTTP to this collector instead of writing.")
+@click.option(
+    "--send",
+    metavar="[URL]",
+    is_flag=False,
+    flag_value="",
+    help="Send it to this collector instead of writing, with the headers, certificates, protocol "
+    "and compression that OTEL_STRAGGLER_* and OTEL_EXPORTER_OTLP_* set for a rank; without URL "
+    "also to the address that these set. What it cannot take now is sent again.",
+)
 @click.option(
     "--speed",
     type=click.FloatRange(min=0.0),
@@ -195,11 +193,11 @@ def command(
         raise ConfigError.of(
             "--quick-until-step", quick_until_step, "--speed with it", "Add --speed 1."
         )
-    chosen = _choose(given, time.time_ns() if send else NEW_YEAR_2026_NS)
+    chosen = _choose(given, NEW_YEAR_2026_NS if send is None else time.time_ns())
     if quick_until_step:
         began_s = time.time() - seconds_before(chosen.batches, quick_until_step)
         chosen = _choose(given, int(began_s * 1e9))
-    if form == "csv" and not send and chosen.is_restarted:
+    if form == "csv" and send is None and chosen.is_restarted:
         raise ConfigError.of(
             "--format", form, "otlp-json or otlp-proto", "A CSV file has no attempts."
         )
@@ -207,9 +205,10 @@ def command(
         truth = {"run_id": chosen.run_id, "labels": [label.as_json() for label in chosen.labels]}
         with _opened(labels, "--labels") as file:
             file.write(json.dumps(truth, indent=2).encode() + b"\n")
-    if send:
-        count = _send(chosen, send, speed, quick_until_step or 0, hold_s)
-        click.echo(f"{count} spans sent to {send}, run {chosen.run_id}", err=True)
+    if send is not None:
+        with Poster(send) as poster:
+            count = _send(chosen, poster, speed, quick_until_step or 0, hold_s)
+        click.echo(f"{count} spans sent to {poster.address}, run {chosen.run_id}", err=True)
         return
     with _opened(output, "--output") as file:
         for piece in _pieces(chosen.batches, form):
@@ -252,7 +251,7 @@ def _check_outputs(
         remedy = "Sensors go with heartbeats, which only --speed sends."
         expected = "--send URL --speed N with it"
         raise ConfigError.of("--report-hardware", "no --speed", expected, remedy)
-    if send is not None and not send.startswith(("http://", "https://")):
+    if send and not send.startswith(("http://", "https://")):
         expected = "a URL such as http://127.0.0.1:4318"
         raise click.BadParameter(f"got {send!r}; expected {expected}", param_hint="--send")
 
@@ -338,26 +337,21 @@ def _opened(output: str, option: str) -> Iterator[BinaryIO]:
 
 
 def _send(
-    chosen: _Chosen, url: str, speed: float | None, quick_until_step: int, hold_s: float
+    chosen: _Chosen, poster: Poster, speed: float | None, quick_until_step: int, hold_s: float
 ) -> int:
-    poster = _Poster(url)
-    count = 0
     if speed is None:
-        count = _send_at_once(chosen, poster, hold_s)
-    else:
-        replay = Replay(
-            poster.post,
-            speed=speed,
-            ending=chosen.ending(hold_s),
-            quick_until_step=quick_until_step,
-            sensors=chosen.sensors,
-        )
-        count = replay.run(chosen.batches)
-    poster.close()
-    return count
+        return _send_at_once(chosen, poster, hold_s)
+    replay = Replay(
+        poster.post,
+        speed=speed,
+        ending=chosen.ending(hold_s),
+        quick_until_step=quick_until_step,
+        sensors=chosen.sensors,
+    )
+    return replay.run(chosen.batches)
 
 
-def _send_at_once(chosen: _Chosen, poster: _Poster, hold_s: float) -> int:
+def _send_at_once(chosen: _Chosen, poster: Poster, hold_s: float) -> int:
     """All rows, and where the run ends well its end: by the clock of its ranks, which is ahead."""
     count = end_ns = 0
     sources: tuple[Source, ...] = ()
@@ -370,45 +364,3 @@ def _send_at_once(chosen: _Chosen, poster: _Poster, hold_s: float) -> int:
     if sources and chosen.ending(hold_s) is None:
         Replay(poster.post, speed=0.0, clock=StoppedClock(end_ns / 1e9)).end(sources)
     return count
-
-
-def _why(answer: Response, url: str) -> str:
-    """Why the request failed; TLS errors with the variables that apply here."""
-    if is_page_address(answer):
-        remedy = f"Send to its OTLP port: {with_port(url, _OTLP_HTTP)}"
-        value = "the address of a collector's page and metrics, which takes no data"
-        return describe(where=url, value=value, expected="a collector's OTLP port", remedy=remedy)
-    if why := other_protocol(Endpoint(url=url), answer):
-        return f"{url} {why.partition(', or set')[0]}."
-    if advice := tls_advice(url, answer.error, ca=_CA, own=_OWN):
-        return describe(where=url, value=answer.error, expected="a collector", remedy=advice)
-    return f"{tried_once(answer_of(answer, url).why)} A collector is expected there."
-
-
-class _Poster:
-    """Sends requests to a collector over HTTP, one connection per signal."""
-
-    def __init__(self, url: str) -> None:
-        target = url.rstrip("/").removesuffix("/v1/traces")
-        reported = resolve_endpoints(os.environ, url, is_used=False)
-        self._clients = {
-            signal: HttpClient(
-                f"{target}/v1/{signal}",
-                headers=dict(endpoint.headers),
-                ca_file=endpoint.ca_file or None,
-                client_cert_file=endpoint.client_cert_file or None,
-                client_key_file=endpoint.client_key_file or None,
-            )
-            for signal, endpoint in (("traces", reported.traces), ("metrics", reported.metrics))
-        }
-
-    def post(self, signal: str, body: bytes) -> None:
-        """Raises UnavailableError if it is refused."""
-        client = self._clients[signal]
-        answer = client.post(body, content_type="application/x-protobuf")
-        if not answer.is_success:
-            raise UnavailableError(f"--send: {_why(answer, client.url)}")
-
-    def close(self) -> None:
-        for client in self._clients.values():
-            client.close()

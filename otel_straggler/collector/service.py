@@ -308,6 +308,7 @@ class Collector:
             collector_id=self._id,
             cluster=self._settings.metrics.cluster,
             started_at_s=self._started_at_s,
+            page_url=self._notifying.page_url,
             waiting_bytes=self._budget.waiting_bytes,
             runs=len(snapshot.runs),
             intake=self._intake.counts(),

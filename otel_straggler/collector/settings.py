@@ -343,6 +343,19 @@ class AlertsSettings(AlertSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """The collector's own log, on standard error."""
+
+    format: str = option(
+        "text",
+        choice("text", "json"),
+        "text, or json: one object a line with `time` (RFC 3339, with its zone), `level`, `logger` "
+        "and `message`; of the audit trail also its fields, as `audit`",
+        "--log-format FORMAT",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CollectorSettings:
     """All sections of the file."""
 
@@ -359,6 +372,7 @@ class CollectorSettings:
     forward: ForwardSettings = field(default_factory=ForwardSettings)
     history: HistorySettings = field(default_factory=HistorySettings)
     alerts: AlertsSettings = field(default_factory=AlertsSettings)
+    log: LogSettings = field(default_factory=LogSettings)
 
     @property
     def mode(self) -> Mode:

@@ -12,6 +12,8 @@ from otel_straggler.collector.access.grants import read_grants
 from otel_straggler.collector.access.settings import is_loopback, parse_address
 from otel_straggler.collector.access.tls import ServerTls, check_tls
 from otel_straggler.collector.alerting.posting import NotifySettings
+from otel_straggler.collector.history.postgres import is_postgres
+from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.settings import (
     CollectorSettings,
     CommandsSettings,
@@ -115,17 +117,23 @@ def check_exposure(settings: CollectorSettings) -> None:
 
 
 def check_start(settings: CollectorSettings) -> None:
-    """Check what a start checks besides the settings themselves, without opening a port.
+    """Check what a start checks besides the settings themselves, without opening a port or waiting
+    for a server.
 
     Raises:
-        ConfigError: it would be open to others, or a file of grants or certificates is missing or
-            wrong.
+        ConfigError: it would be open to others, a file of grants or certificates is missing or
+            wrong, or the history is the database of another program.
+        UnavailableError: the history is a file of another version, or cannot be read.
+        InputError: the history is damaged.
     """
     check_exposure(settings)
     for path in settings.auth.grant_files:
         read_grants(path)
     if settings.tls.is_on:
         ServerTls(settings.tls)
+    path = settings.history.path
+    if path and not is_postgres(path) and Path(path).exists():
+        HistoryReader(path).close()
 
 
 def with_token(

@@ -14,6 +14,8 @@ from otel_straggler.dashboards.page import page, run_variables
 _SUBJECT = f"{q.RUN}, subject_id, scope, rank, node, section"
 _RUN = ("job_name", "run_id")
 _STANDING = 'state=~"confirmed|flapping"'
+_OVER = 'state=~"finished|cancelled|preempted|failed|ended|forgotten"'
+"""What stood when a run ended is no current culprit, also where its collector has gone with it."""
 _LOST = q.rate(semconv.RUN_GPU_TIME_LOST, q.RUN)
 _LOST_NOW = q.newest(semconv.VERDICT_LOSS, _SUBJECT)
 
@@ -47,6 +49,10 @@ Empty: No confirmed verdict is active: no rank is slow.
 8 Time that is not useful, by reason. Runs' worth of time that all chosen runs together lose now, by
 reason; 1 is one run that does nothing useful. Work on the thickest band that all runs share first.
 Empty: No run reports its goodput
+
+9 Firing alerts. What Prometheus fires now, the most urgent first: the runbook of each row says what
+it means and what to do. Alerts in mode observe have notified no one.
+Empty: No alert fires, or the rules (otel-straggler alerts export) are not loaded.
 """
 )
 
@@ -57,7 +63,7 @@ def render() -> str:
         "Fleet",
         run_variables(is_one_run=False),
         [
-            ("Now", _now()),
+            ("Now", [*_now(), _alerts()]),
             ("Runs", [_runs(), _lost_over_time(), _lost_by_reason()]),
             ("Who it is", [_culprits()]),
         ],
@@ -83,6 +89,24 @@ def _now() -> list[p.Panel]:
     ]
 
 
+def _alerts() -> p.Panel:
+    """The most severe first: by a number, as their names have another order."""
+    labels = "cluster, alertname, severity, mode, job_name, run_id, group, rank, node"
+    fires = 'alertname=~"Straggler.+", alertname!="StragglerWatchdog", alertstate="firing"'
+    urgency = "\nor\n".join(
+        f'{urgency} * max by ({labels}) (ALERTS{{{fires}, severity="{severity}", {q.OF_RUN}}})'
+        for urgency, severity in ((3, "critical"), (2, "warning"), (1, "info"))
+    )
+    return p.rows(
+        _TEXT[9],
+        [("urgency", "short", f"topk(100, {urgency})", p.URGENCIES)],
+        links=[
+            p.link("Run ${__data.fields.run_id}", "run", *_RUN, is_table=True),
+            *p.next_steps("${__data.fields.alertname:percentencode}", is_table=True),
+        ],
+    )
+
+
 def _runs() -> p.Panel:
     return p.rows(
         _TEXT[5],
@@ -102,7 +126,8 @@ def _runs() -> p.Panel:
         links=[
             p.link(f"{title} of ${{__data.fields.run_id}}", name, *_RUN, is_table=True)
             for title, name in (("Page", "run"), ("Matrix", "matrix"), ("Liveness", "liveness"))
-        ],
+        ]
+        + p.next_steps(is_table=True),
         dropped=["in state"],
         states=p.RUN_STATES,
     )
@@ -113,7 +138,8 @@ def _lost_over_time() -> p.Panel:
     return p.lines(
         _TEXT[6],
         [("{{run_id}} {{group}}", f"{_LOST} and on ({q.RUN}) {chosen}")],
-        links=[p.link("Run ${__field.labels.run_id}", "run", *_RUN)],
+        links=[p.link("Run ${__field.labels.run_id}", "run", *_RUN), *p.next_steps()],
+        has_exemplars=True,
         span=24,
     )
 
@@ -121,14 +147,15 @@ def _lost_over_time() -> p.Panel:
 def _lost_by_reason() -> p.Panel:
     return p.lines(
         _TEXT[8],
-        [("{{reason}}", q.total_rate(semconv.RUN_LOST, "cluster, reason"))],
+        [("{{reason}}", q.total_slope(semconv.RUN_LOST, "cluster, reason"))],
         stacked=True,
         span=24,
     )
 
 
 def _culprits() -> p.Panel:
-    worst = f"topk(20, {_LOST_NOW})"
+    over = f"max by ({q.RUN}) ({q.series(semconv.RUN_STATE, q.OF_RUN, _OVER)} == 1)"
+    worst = f"topk(20, {_LOST_NOW} unless on ({q.RUN}) {over})"
     info = (
         f"max by ({_SUBJECT}, cause, state) ({q.series(semconv.VERDICT_INFO, q.OF_RUN, _STANDING)})"
     )
@@ -148,6 +175,7 @@ def _culprits() -> p.Panel:
         links=[
             p.link("Run ${__data.fields.run_id}", "run", *_RUN, is_table=True),
             p.link("Rank ${__data.fields.rank}", "rank", *_RUN, "rank", is_table=True),
+            *p.next_steps("StragglerRankStraggling", rank=True, is_table=True),
         ],
         dropped=["is reported", "subject_id"],
     )

@@ -126,6 +126,7 @@ def _faults() -> p.Panel:
             ("last XID, DCGM", "short", f"{from_dcgm(XID)} > 0", p.NONE_IS_GOOD),
         ],
         dropped=("rank", *p.OF_ONE_RUN),
+        links=p.next_steps("StragglerGpuSlow", is_table=True, of_run=True),
     )
 
 

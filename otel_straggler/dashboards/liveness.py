@@ -15,6 +15,7 @@ _ENDED = q.newest(semconv.RANK_STATE, q.RANK, more='state=~"finished|failed|ende
 _NO_JOB = q.is_chosen("cluster", "run_id")
 _TO_RANK = p.link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")
 _ROW_TO_RANK = p.link("Rank ${__data.fields.rank}", "rank", "rank", is_table=True, of_run=True)
+_OF_ROW = {"rank": True, "is_table": True, "of_run": True}
 
 
 _TEXT: Final = p.texts(
@@ -105,18 +106,22 @@ def _now() -> list[p.Panel]:
 
 def _why() -> p.Panel:
     info = q.newest(semconv.RUN_HANG_INFO, f"{q.RUN}, why, sentence")
-    return p.listing(_TEXT[4], info)
+    return p.listing(
+        _TEXT[4], info, links=p.next_steps("StragglerRunHung", is_table=True, of_run=True)
+    )
 
 
 def _culprits() -> p.Panel:
     culprits = q.newest(semconv.RANK_CULPRIT, f"{q.RANK}, why")
-    return p.listing(_TEXT[5], culprits, links=[_ROW_TO_RANK], span=12)
+    links = [_ROW_TO_RANK, *p.next_steps("StragglerRunHung", **_OF_ROW)]
+    return p.listing(_TEXT[5], culprits, links=links, span=12)
 
 
 def _not_well() -> p.Panel:
     states = q.newest(semconv.RANK_STATE, f"{q.RANK}, state", more='state=~"late|stuck|lost"')
     some = f"topk(50, {states})"
-    return p.listing(_TEXT[6], some, links=[_ROW_TO_RANK], span=12, states=p.STATES)
+    links = [_ROW_TO_RANK, *p.next_steps("StragglerRankStuck", **_OF_ROW)]
+    return p.listing(_TEXT[6], some, links=links, span=12, states=p.STATES)
 
 
 def _silent() -> p.Panel:
@@ -125,7 +130,7 @@ def _silent() -> p.Panel:
         _TEXT[7],
         "rank {{rank}} {{node}} {{group}}",
         f"topk({q.MAX_LINES}, {age})",
-        links=[_TO_RANK],
+        links=[_TO_RANK, *p.next_steps("StragglerRankLost", rank=True)],
         steps=p.HEARTBEAT_AGES,
     )
 
@@ -137,7 +142,7 @@ def _behind() -> p.Panel:
         _TEXT[8],
         "rank {{rank}} {{node}} {{group}}",
         f"topk({q.MAX_LINES}, {front} - on ({q.RUN}) group_right () {each})",
-        links=[_TO_RANK],
+        links=[_TO_RANK, *p.next_steps("StragglerRankStuck", rank=True)],
     )
 
 
@@ -146,6 +151,7 @@ def _open_sections() -> p.Panel:
         _TEXT[11],
         "{{section}} {{group}}",
         q.newest(semconv.RUN_OPEN_SECTIONS, f"{q.RUN}, section"),
+        links=p.next_steps("StragglerRunHung"),
         span=24,
     )
 

@@ -60,8 +60,9 @@ def render() -> str:
 def _matrix() -> p.Panel:
     cells = q.newest(semconv.WORKER_SLOWDOWN, "data_rank, pipeline_stage", _WORLD)
     return p.matrix(
-        _TEXT[1], ("pipeline_stage", "data_rank"), f"topk({_MAX_CELLS}, {cells})", p.RUN_SLOWDOWNS
-    )
+        _TEXT[1], ("pipeline_stage", "data_rank"), f"topk({_MAX_CELLS}, {cells})", p.RUN_SLOWDOWNS,
+        p.next_steps("StragglerRunSlow", is_table=True, of_run=True),
+    )  # fmt: skip
 
 
 def _shares() -> list[p.Panel]:
@@ -85,9 +86,18 @@ def _flagged() -> list[p.Panel]:
             "rank {{rank}} {{node}}",
             _slowest("rank", q.RANK),
             steps=p.SLOWDOWNS,
-            links=[p.link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")],
+            links=[
+                p.link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank"),
+                *p.next_steps("StragglerRankStraggling", rank=True),
+            ],
         ),
-        p.timeline(_TEXT[6], "{{node}}", _slowest("host", f"{q.RUN}, node"), steps=p.SLOWDOWNS),
+        p.timeline(
+            _TEXT[6],
+            "{{node}}",
+            _slowest("host", f"{q.RUN}, node"),
+            steps=p.SLOWDOWNS,
+            links=p.next_steps("StragglerHostSlow"),
+        ),
     ]
 
 

@@ -10,12 +10,12 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as dm
 
 from otel_straggler import semconv
-from otel_straggler.dashboards.panels import DATASOURCE, Panel
+from otel_straggler.dashboards.panels import DATASOURCE, PAGE_URL, Panel
 from otel_straggler.dashboards.queries import OF_RUN, RUN, is_chosen, series
 
 TAG: Final = "otel-straggler"
 Rows = Sequence[tuple[str, Sequence[Panel]]]
-_LABELS: Final = {"job_name": "job", "run_id": "run"}
+_LABELS: Final = {"job_name": "job", "run_id": "run", PAGE_URL: "live page"}
 
 
 def page(
@@ -82,7 +82,13 @@ def run_variables(*, is_one_run: bool = True) -> list[d.QueryVariable]:
         many("cluster", name),
         many("job_name", f"{name}{{{is_chosen('cluster')}}}"),
         of_run("run_id", f"{name}{{{is_chosen('cluster', 'job_name')}}}"),
+        page_url_variable(),
     ]
+
+
+def page_url_variable() -> d.QueryVariable:
+    """Where links to the live page lead: of several shards any, each shows the runs of all."""
+    return one(PAGE_URL, series(semconv.COLLECTOR_PAGE_INFO, is_chosen("cluster")))
 
 
 def section_variable() -> d.QueryVariable:

@@ -15,6 +15,10 @@ from grafana_foundation_sdk.models import common as cm
 from grafana_foundation_sdk.models import dashboard as dm
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from otel_straggler.semconv import RUNBOOK_PATH
+
+PAGE_URL: Final = "page_url"
+"""Variable, and label, with the address of the collector's live page."""
 DATASOURCE: Final = cm.DataSourceRef(type_val="prometheus", uid="${datasource}")
 Panel: TypeAlias = Builder[dm.Panel]
 Steps = Sequence[tuple[float | None, str]]
@@ -37,6 +41,7 @@ HEAT: Final = ((None, "green"), (85.0, "orange"), (92.0, "dark-red"))
 HEARTBEAT_AGES: Final = ((None, "green"), (20.0, "dark-red"))
 """Seconds since the last heartbeat: after so many a rank is lost by default."""
 RATE_IS_ODD: Final = ((None, "green"), (0.001, "orange"))
+URGENCIES: Final = ((None, "blue"), (2.0, "orange"), (3.0, "dark-red"))
 PART_IS_ODD: Final = ((None, "green"), (0.05, "orange"))
 STATES: Final = (
     ("ok", "green"),
@@ -110,8 +115,9 @@ def lines(
     span: int = 12,
     lowest: float = 0,
     colours: Colours = (),
+    has_exemplars: bool = False,
 ) -> Panel:
-    """Lines over time, from ``lowest`` up."""
+    """Lines over time, from ``lowest`` up; exemplars are points that lead to a trace."""
     panel = timeseries.Panel().min(lowest).max_data_points(_MAX_POINTS)
     legend_options = common.VizLegendOptions().display_mode(cm.LegendDisplayMode.LIST)
     panel.legend(legend_options.show_legend(True))
@@ -122,7 +128,8 @@ def lines(
     if stacked:
         panel.fill_opacity(30).stacking(common.StackingConfig().mode(cm.StackingMode.NORMAL))
     for ref, (legend, expression) in zip("ABCDEFGHIJ", queries, strict=False):
-        panel.with_target(_query(ref, expression).legend_format(legend).range())
+        query = _query(ref, expression).legend_format(legend).range()
+        panel.with_target(query.exemplar(True) if has_exemplars else query)
     _describe(panel, text, steps, (span, 8))
     return _linked(panel, links, colours)
 
@@ -217,6 +224,29 @@ def link(
     return d.DashboardLink(title).url(f"/d/otel-straggler-{page}?{kept}{chosen}")
 
 
+def next_steps(
+    alert: str = "", *, rank: bool = False, is_table: bool = False, of_run: bool = False
+) -> list[d.DashboardLink]:
+    """From a series, or a row of a table, to its run (and rank) on the live page, and to the
+    chapter of an alert in the runbook of the same collector; arguments as of `link`."""
+    source = "__data.fields" if is_table else "__field.labels"
+    run = "run_id" if of_run else f"{source}.run_id"
+    chosen = f"run=${{{run}:percentencode}}"
+    if rank:
+        chosen += f"&rank=${{{source}.rank:percentencode}}"
+    return [_away("Live page", f"/#{chosen}"), runbook(alert)]
+
+
+def runbook(alert: str = "") -> d.DashboardLink:
+    """To the chapter of an alert; all of them without one."""
+    return _away("Runbook", f"{RUNBOOK_PATH}?alert={alert}" if alert else RUNBOOK_PATH)
+
+
+def _away(title: str, path: str) -> d.DashboardLink:
+    """To the collector's page, in a tab of its own."""
+    return d.DashboardLink(title).url(f"${{{PAGE_URL}:raw}}{path}").target_blank(True)
+
+
 # --- tables --------------------------------------------------------------------------------------
 
 
@@ -272,7 +302,13 @@ def listing(text: Text, expression: str, **options: Any) -> Panel:
     return rows(text, columns, dropped=["is reported", *OF_ONE_RUN], **options)
 
 
-def matrix(text: Text, cell: tuple[str, str], expression: str, steps: Steps) -> Panel:
+def matrix(
+    text: Text,
+    cell: tuple[str, str],
+    expression: str,
+    steps: Steps,
+    links: Sequence[d.DashboardLink] = (),
+) -> Panel:
     """A colored cell for each pair of numeric labels, in their order.
 
     Args:
@@ -280,7 +316,7 @@ def matrix(text: Text, cell: tuple[str, str], expression: str, steps: Steps) -> 
             its
             letters: so cells are converted to numbers and sorted before.
     """
-    panel = table.Panel().decimals(2)
+    panel = table.Panel().decimals(2).data_links(list(links))
     _describe(panel, replace(text, unit="string"), steps, (24, 14))
     panel.color_scheme(d.FieldColor().mode(dm.FieldColorModeId.THRESHOLDS))
     _leave_cells_empty(panel)

@@ -7,7 +7,7 @@ from typing import Final
 from otel_straggler import semconv
 from otel_straggler.dashboards import panels as p
 from otel_straggler.dashboards import queries as q
-from otel_straggler.dashboards.page import many, page
+from otel_straggler.dashboards.page import many, page, page_url_variable
 from otel_straggler.semconv import Metric
 
 _WHERE = "cluster, collector"
@@ -134,7 +134,7 @@ def render() -> str:
     return page(
         "pipeline",
         "Pipeline health",
-        [many("cluster", name), collector],
+        [many("cluster", name), collector, page_url_variable()],
         [
             ("Is it well", _now()),
             ("In", _incoming()),
@@ -164,7 +164,13 @@ def _now() -> list[p.Panel]:
 def _losses() -> p.Panel:
     """One line for each kind of loss of each collector, if there is any in the range."""
     every = "\nor\n".join(_loss(*loss) for loss in _LOSSES)
-    return p.lines(_TEXT[21], [("{{collector}} {{loss}}", every)], steps=p.RATE_IS_ODD, span=24)
+    return p.lines(
+        _TEXT[21],
+        [("{{collector}} {{loss}}", every)],
+        steps=p.RATE_IS_ODD,
+        links=[p.runbook("StragglerSpansDropped")],
+        span=24,
+    )
 
 
 def _loss(name: str, metric: Metric, more: str) -> str:

@@ -89,6 +89,12 @@ def total_rate(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
     return f"sum by ({by}) (rate({series(metric, chosen)}[$__rate_interval]))"
 
 
+def total_slope(metric: Metric, by: str, chosen: str = OF_RUN) -> str:
+    """Growth of a gauge per second, of several the sum. Where it falls, as time of steps that are
+    done again is lost afterwards, that is no growth; to ``rate`` it would be a restart from 0."""
+    return f"sum by ({by}) (clamp_min(deriv({series(metric, chosen)}[$__rate_interval]), 0))"
+
+
 def lowest(metric: Metric, by: str, chosen: str) -> str:
     """Sections that were lowest at any time of the range, over the whole range; see `no_work`."""
     deepest = f"min by ({by}) (min_over_time({series(metric, chosen)}[$__range] @ end()))"

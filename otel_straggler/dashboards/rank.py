@@ -94,7 +94,8 @@ def render() -> str:
 
 def _verdicts() -> p.Panel:
     subject = f"{q.RANK}, scope, section, cause, state, evidence"
-    return p.listing(_TEXT[1], q.newest(semconv.VERDICT_INFO, subject, q.OF_RANK))
+    links = p.next_steps("StragglerRankStraggling", rank=True, is_table=True, of_run=True)
+    return p.listing(_TEXT[1], q.newest(semconv.VERDICT_INFO, subject, q.OF_RANK), links=links)
 
 
 def _now() -> list[p.Panel]:
@@ -155,6 +156,7 @@ def _states() -> p.Panel:
         steps=((None, "blue"),),
         texts=("no", "yes"),
         colours=p.STATES,
+        links=p.next_steps("StragglerRankLost", of_run=True),
     )
 
 

@@ -11,8 +11,14 @@ from otel_straggler.dashboards.page import hidden, many, page, run_variables, se
 
 _OF_SECTION = f"{q.RUN}, section"
 _CHOSEN = f"{q.OF_SECTIONS}, {q.is_chosen('node')}"
-_TO_RANK = p.link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank")
-_ROW_TO_RANK = p.link("Rank ${__data.fields.rank}", "rank", "rank", is_table=True, of_run=True)
+_TO_RANK = (
+    p.link("Rank ${__field.labels.rank}", "rank", "job_name", "run_id", "rank"),
+    *p.next_steps("StragglerRankStraggling", rank=True),
+)
+_ROW_TO_RANK = (
+    p.link("Rank ${__data.fields.rank}", "rank", "rank", is_table=True, of_run=True),
+    *p.next_steps("StragglerScoreLow", rank=True, is_table=True, of_run=True),
+)
 
 
 _TEXT: Final = p.texts(
@@ -150,7 +156,7 @@ def _worst_over_time() -> p.Panel:
         "rank {{rank}} {{section}} {{node}} {{group}}",
         q.worst_over_time(),
         steps=p.SCORES,
-        links=[_TO_RANK],
+        links=_TO_RANK,
     )
 
 
@@ -167,7 +173,7 @@ def _worst_now() -> p.Panel:
             ("against its own best", "percentunit", f"{own} {among}", p.SCORES),
             ("median", "s", f"{median} {among}", p.PLAIN),
         ],
-        links=[_ROW_TO_RANK],
+        links=_ROW_TO_RANK,
         is_lowest_first=True,
         dropped=p.OF_ONE_RUN,
     )
@@ -177,7 +183,7 @@ def _waits() -> list[p.Panel]:
     legend = "rank {{rank}} {{node}} {{group}}"
     metrics = {10: semconv.CAUSED_WAIT, 11: semconv.SUFFERED_WAIT}
     return [
-        p.bars(_TEXT[n], legend, f"topk(10, {q.increase(metric, q.RANK)} > 0)", links=[_TO_RANK])
+        p.bars(_TEXT[n], legend, f"topk(10, {q.increase(metric, q.RANK)} > 0)", links=_TO_RANK)
         for n, metric in metrics.items()
     ]
 
@@ -236,6 +242,7 @@ def _goodput() -> list[p.Panel]:
             _TEXT[17],
             "{{reason}} {{group}}",
             f"{q.newest(semconv.RUN_LOST, f'{q.RUN}, reason')} > 0",
+            links=p.next_steps("StragglerGoodputLow"),
             span=16,
         ),
         p.lines(

@@ -144,6 +144,12 @@ COLLECTOR_BUILD_INFO = gauge(
     "python",
     "native",
 )
+COLLECTOR_PAGE_INFO = gauge(
+    "straggler.collector.page.info",
+    "{info}",
+    "address of its live page for people; always 1",
+    "page_url",
+)
 
 # --- the collector's process, as Prometheus' client libraries name it -------------------------
 PROCESS_CPU = Metric("process.cpu", "s", "counter", "processor time, user and system", subject=())

@@ -111,6 +111,8 @@ def sent(
     return Metric(name, unit, kind, meaning, labels, attributes=attributes)
 
 
+RUNBOOK_PATH: Final = "/runbook"
+"""Of a collector; ``?alert=`` chooses a chapter."""
 EXEMPLAR_TRACE: Final = "trace_id"
 EXEMPLAR_STEP: Final = "step"
 """Labels of an exemplar on ``/metrics``."""

@@ -12,6 +12,7 @@ from otel_straggler import semconv
 from otel_straggler.model.observation import ObservationBatch
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.otlp.clients.client import Signal
 from otel_straggler.otlp.encode_metrics import encode_heartbeat, encode_kernel_times, encode_numbers
 from otel_straggler.semconv import Outcome
 from otel_straggler.simulate.auxiliary_metrics import Goodput, KernelReports, Saves, Sensors
@@ -21,7 +22,7 @@ BEAT_S = 5.0
 """Between two heartbeats of a rank, as in the client."""
 LARGEST_BODY_BYTES = 512 * 1024
 
-Post = Callable[[str, bytes], None]
+Post = Callable[[Signal, bytes], None]
 """Sends one request: "traces" or "metrics", and the body."""
 
 

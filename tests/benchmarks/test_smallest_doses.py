@@ -102,6 +102,8 @@ def test_what_a_fleet_needs_is_measured(run_here: Any) -> None:
     (size,) = run_here("sizing", {"SAVED_S": 0.0}, "--ranks", "8", "--steps", "40")["sizes"]
     assert size["wire_bytes"]["plain"] > size["wire_bytes"]["gzip"] > 0
     assert min(size[name] for name in ("cpu_us_per_span", "series", "history_bytes")) > 0
+    assert size["history_kib_per_rank_hour"] > 0
+    assert size["retention_days"] > 7.0  # of 8 ranks
 
 
 def test_heartbeats_beside_large_bodies_are_measured(run_here: Any) -> None:

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from otel_straggler.cli.collector import (
 )
 from otel_straggler.cli.group import otel_straggler
 from otel_straggler.errors import ConfigError
+
+from .authorities import TOKENS, bearer, write_grants
 
 COMMAND = [sys.executable, "-m", "otel_straggler.cli", "collector"]
 FREE = ["--otlp-http", "127.0.0.1:0", "--otlp-grpc", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]
@@ -74,6 +77,42 @@ def test_it_serves_until_a_signal_and_ends_with_zero(
     last = json.loads(err.rpartition("counts at the end: ")[2])
     assert last["spans"]["row"] == last["rows"]["scored"] == 8
     assert "Traceback" not in err
+
+
+def test_a_log_of_json_has_one_object_a_line_with_zone_and_audit(tmp_path: Path, kit: Any) -> None:
+    """What stores logs needs no pattern for it; a text has the same time."""
+    grants = write_grants(tmp_path)
+    auth = json.dumps({"auth": {"grant_files": [grants]}, "log": {"format": "json"}})
+    config = tmp_path / "collector.yaml"
+    config.write_text(auth)
+    mute = json.dumps({"node": "node-7", "seconds": 60, "reason": "fan"}).encode()
+    said: dict[str, str] = {}
+    for form in ("json", "text"):
+        started = subprocess.Popen(
+            [*COMMAND, *FREE, "--config", str(config), "--log-format", form],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with started:
+            assert started.stdout is not None
+            metrics = json.loads(started.stdout.readline())["metrics"]
+            headers = {"Content-Type": "application/json", **bearer(TOKENS["operate"])}
+            answer = kit.ask(metrics, "POST", "/v1/maintenance", mute, headers)
+            assert answer.status == 200, answer.body
+            started.send_signal(signal.SIGTERM)
+            said[form] = started.communicate(timeout=60)[1]
+    lines = [json.loads(line) for line in said["json"].splitlines()]
+    assert len(lines) >= 3
+    for line in lines:
+        assert datetime.fromisoformat(line["time"]).utcoffset() is not None
+        assert line["logger"].startswith("otel_straggler.")
+    [audited] = [line for line in lines if "audit" in line]
+    assert (audited["logger"], audited["level"]) == ("otel_straggler.audit", "INFO")
+    assert audited["audit"]["who"] == "operate-user"
+    assert audited["audit"]["what"] == "POST /v1/maintenance"
+    for line in said["text"].splitlines():
+        assert datetime.fromisoformat(line.partition(" ")[0]).utcoffset() is not None
 
 
 def test_a_process_that_ignores_hanging_up_goes_on() -> None:

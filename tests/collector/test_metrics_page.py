@@ -6,6 +6,7 @@ import gzip
 import json
 import platform
 import re
+import socket
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from otel_straggler import semconv
 from otel_straggler._version import __version__
 from otel_straggler.client.sender import DROP_REASONS
+from otel_straggler.collector.alerting.posting import NotifySettings
 from otel_straggler.otlp.ids import step_trace_id
 from otel_straggler.semconv import Metric, collector_metrics
 
@@ -266,6 +268,18 @@ def test_the_process_and_its_build_are_among_the_metrics(live: Any) -> None:
     assert cpu_s > 0
     [start] = live.samples("process_start_time_seconds").values()
     assert start <= live.value(semconv.COLLECTOR_START) + 1.0
+
+
+def test_dashboards_learn_where_the_live_page_is(start: Any) -> None:
+    """The address that people use, if it is set; else that of this host."""
+    name = semconv.COLLECTOR_PAGE_INFO.prometheus_name
+    named = NotifySettings(external_url="https://straggler.example.org/")
+    [labels] = start(alerts__notify=named).samples(name)
+    assert dict(labels)["page_url"] == "https://straggler.example.org"
+    live = start()
+    [labels] = live.samples(name)
+    port = live.addresses["metrics"].rpartition(":")[2]
+    assert dict(labels)["page_url"] == f"http://{socket.gethostname()}:{port}"
 
 
 def test_the_reference_page_names_what_the_process_publishes() -> None:

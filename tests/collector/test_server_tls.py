@@ -116,7 +116,7 @@ def test_only_a_renewal_is_called_one(
     assert lines_after(lambda: certificate.write_bytes(certificate.read_bytes())) == []
     renewed = certificate.read_bytes() + b"\n"
     assert lines_after(lambda: certificate.write_bytes(renewed)) == [
-        "tls: the certificate was read again"
+        "tls: the certificate was read again, for HTTP"
     ]
 
 

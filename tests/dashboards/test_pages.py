@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from urllib.parse import parse_qs
 
 import pytest
 import yaml
@@ -26,7 +25,6 @@ from otel_straggler.semconv import Metric
 from .conftest import FOLDER, PAGES, Json, filled, panels, published, queries
 
 UNITS = {"string", "short", "s", "percentunit", "bytes", "cps", "hertz", "watt", "celsius"}
-UIDS = {f"otel-straggler-{path.stem}" for path in PAGES}
 SELECTOR = re.compile(r"(\w+)\{((?:`[^`]*`|[^`}])*)\}")
 
 
@@ -256,43 +254,54 @@ def test_ranks_and_sections_are_never_all_drawn(page: Json) -> None:
         assert is_few or not given & {"rank", "section"}, where
 
 
-def test_links_lead_to_pages_that_there_are(page: Json) -> None:
-    """With the range of time, and to variables of the page they lead to."""
-    urls = re.findall(r'"url": "([^"]*)"', json.dumps(page))
-    explored = [url for url in urls if url.startswith("/explore?")]
-    assert len(explored) == (3 if page["uid"].endswith("-rank") else 0)
-    for url in explored:
-        _is_an_exploration(url, {variable["name"] for variable in page["templating"]["list"]})
-    for url in set(urls) - set(explored):
-        uid, asked = re.fullmatch(r"/d/([\w-]+)\?(.*)", url).groups()  # type: ignore[union-attr]
-        assert uid in UIDS
-        assert "${__url_time_range}" in asked
-        text = (FOLDER / f"{uid.removeprefix('otel-straggler-')}.json").read_text(encoding="utf-8")
-        known = {variable["name"] for variable in json.loads(text)["templating"]["list"]}
-        assert set(re.findall(r"var-(\w+)=", asked)) <= known
-    assert page["links"][0]["keepTime"]
-    assert page["links"][0]["tags"] == page["tags"] == ["otel-straggler"]
-    assert page["editable"] is False
+def test_counters_have_rates_and_gauges_slopes(page: Json) -> None:
+    """A gauge that falls is no counter that began anew: its `rate` would be a loss that never
+    was."""
+    kinds = {metric.prometheus_name: metric.kind for metric in semconv_metrics()}
+    for where, expression in queries(page):
+        for function, name in re.findall(r"\b(\w+)\((\w+)\{[^[(]*\}\[", expression):
+            wanted = {"rate": "counter", "increase": "counter", "deriv": "gauge"}.get(function)
+            assert wanted in (None, kinds.get(name)), f"{where}: {function}({name})"
 
 
-def _is_an_exploration(url: str, variables: set[str]) -> None:
-    """Of a source that the page has, with its range, of the run; once variables are filled in."""
-    used = set(re.findall(r"\$\{(\w+)(?::\w+)?\}", url)) - {"__from", "__to"}
-    assert used <= variables
-    assert not {"run_id", "rank"} & set(re.findall(r"\$\{(\w+)\}", url))  # "+" would be a space
-    filled_in = re.sub(r"\$\{([\w.]+)(?::\w+)?\}", "7", url)
-    asked = parse_qs(filled_in.partition("?")[2])
-    [panes] = asked["panes"]
-    pane = json.loads(panes)["one"]
-    [query] = pane["queries"]
-    assert pane["range"] == {"from": "7", "to": "7"}
-    text = query.get("query") or query["expr"]
-    run, rank = str(semconv.RUN_ID), str(semconv.RANK)
-    if query["datasource"]["type"] == "tempo":
-        assert f'resource.{run} = "7"' in text
-        assert f"resource.{rank} = 7" in text or f"span.{semconv.STEP} = 7" in text
-    else:
-        assert f'{run.replace(".", "_")}="7" | {rank.replace(".", "_")}="7"' in text
+def semconv_metrics() -> list[Metric]:
+    return [m for m in vars(semconv).values() if isinstance(m, Metric)]
+
+
+UNIT_OF = {
+    ("s", ""): {"s"},
+    ("By", ""): {"bytes"},
+    ("s", "rate"): {"percentunit", "short"},
+    ("s", "deriv"): {"percentunit", "short"},
+    ("s", "increase"): {"s"},
+    ("{ratio}", ""): {"percentunit", "short"},
+    ("1", ""): {"percentunit"},
+    ("{score}", ""): {"percentunit"},
+    ("Cel", ""): {"celsius"},
+    ("W", ""): {"watt"},
+    ("Hz", ""): {"hertz"},
+}
+"""Of a panel, by the unit of its metric and what is made of it; of what is counted: `short`, its
+rate `cps`."""
+
+
+def test_units_are_those_of_the_metrics(page: Json) -> None:
+    """Of panels whose queries are of one metric each, without arithmetic between two."""
+    units = {metric.prometheus_name: metric.unit for metric in semconv_metrics()}
+    for panel in panels(page):
+        unit = panel["fieldConfig"]["defaults"]["unit"]
+        if unit == "string":
+            continue  # a table: each column has its own
+        for target in panel["targets"]:
+            shown = re.split(r" (?:and|unless) on ", target["expr"])[0]
+            names = [name for name in re.findall(r"\b(\w+)\{", shown) if name in units]
+            if len(set(names)) != 1 or re.search(r"(?<!sum by )[*/] |count by|time\(\) -", shown):
+                continue
+            made = next(
+                (f for f in ("rate", "increase", "deriv") if f"{f}({names[0]}" in shown), ""
+            )
+            other = {"cps"} if made == "rate" else {"short"}
+            assert unit in UNIT_OF.get((units[names[0]], made), other), panel["title"]
 
 
 def test_colours_begin_where_alerts_do() -> None:

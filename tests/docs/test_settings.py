@@ -22,8 +22,8 @@ from .pages import PAGES, ROOT, fences, text_of
 SECTIONS = sections_of(CollectorSettings)
 _NAME = rf"(?:{'|'.join(SECTIONS)})\.[a-z_]+(?:\.[a-z_]+)?"
 _NAMED = re.compile(rf"(?<![\w./`-])`({_NAME})(?:: ([^`]+))?`")
-_FILES = ("alerts.notify", "history.db", "forward.run")
-"""A section; a file and a function that are named as settings would be."""
+_FILES = ("alerts.notify", "history.db", "forward.run", "log.py")
+"""A section; files and a function that are named as settings would be."""
 
 BESIDE = {"tls.require_client_cert": {"cert_file": "both.pem", "client_ca_file": "cert.pem"}}
 """What a value needs next to it."""

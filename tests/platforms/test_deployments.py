@@ -12,7 +12,8 @@ from typing import Any
 import click
 import pytest
 import yaml
-from kubernetes_manifests import CHART, NAMESPACE, with_values
+from kubernetes_manifests import CHART, NAMESPACE, rendered, with_values
+from kubernetes_manifests import values as chart_values
 
 from otel_straggler.cli.group import otel_straggler
 from otel_straggler.collector.settings import CollectorSettings
@@ -21,7 +22,8 @@ from otel_straggler.collector.settings_file import check_start, load_settings
 ROOT = Path(__file__).parents[2]
 PLATFORMS = ROOT / "examples" / "platforms"
 PORTS = {4318, 4317, 9464}
-MANIFESTS = sorted((PLATFORMS / "kubernetes").glob("*.yaml"))
+MONITORING = PLATFORMS / "kubernetes" / "monitoring.yaml"
+MANIFESTS = sorted({*(PLATFORMS / "kubernetes").glob("*.yaml")} - {MONITORING})
 KUBERNETES = ("1.25", "1.37")
 """The oldest that the chart says it supports, and the newest that the package knows."""
 
@@ -133,14 +135,24 @@ def test_the_chart_uses_every_value_and_no_more_of_helm_than_values() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     templates = "".join(file.read_text() for file in (CHART / "templates").glob("*.yaml"))
     used = set(re.findall(r"\{\{(.*?)\}\}", templates))
-    assert used == {f" .Values.{name} " for name in values} | {" .Release.Namespace "}
+    conditions = {"prometheusOperator", "grafanaDashboards"}
+    files = {
+        word for word in used if re.fullmatch(r' \.Files\.Get "files/[\w.-]+" \| indent \d ', word)
+    }
+    guards = {f"- if .Values.{name} " for name in conditions} | {"- end "}
+    in_place = {f" .Values.{name} " for name in values.keys() - conditions}
+    assert used == in_place | {" .Release.Namespace "} | files | guards
+    assert {name.split('"')[1] for name in files} == {
+        f"files/{file.name}" for file in (CHART / "files").iterdir()
+    }
     with pytest.raises(KeyError):
         with_values("{{ .Values.other }}", {})
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["apiVersion"], chart["name"]) == ("v2", CHART.name)
 
 
-def test_helm_renders_the_chart_as_the_manifest() -> None:
+@pytest.mark.parametrize("monitored", [False, True])
+def test_helm_renders_the_chart_as_the_manifest(monitored: bool) -> None:
     """Object by object."""
     helm = shutil.which("helm")
     if helm is None:
@@ -148,11 +160,69 @@ def test_helm_renders_the_chart_as_the_manifest() -> None:
             "no helm here (https://helm.sh/docs/intro/install): "
             "it would show that it renders what the manifest has"
         )
-    command = [helm, "template", "--namespace", NAMESPACE, "straggler", str(CHART)]
+    chosen = ["--set", f"prometheusOperator={str(monitored).lower()}"]
+    command = [helm, "template", "--namespace", NAMESPACE, *chosen, "straggler", str(CHART)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=60)
     rendered = {d["kind"]: d for d in yaml.safe_load_all(done.stdout)}
     plain = documents(PLATFORMS / "kubernetes" / "collector.yaml")
+    plain += documents(MONITORING) if monitored else []
     assert rendered == {document["kind"]: document for document in plain}
+
+
+# --- a Prometheus operator and Grafana ------------------------------------------------------------
+
+
+def test_without_an_operator_there_is_nothing_that_only_it_knows() -> None:
+    """By default: a cluster without its kinds would refuse the whole chart."""
+    kinds = {yaml.safe_load(text)["kind"] for text in rendered(chart_values())}
+    assert kinds == {"ConfigMap", "NetworkPolicy", "Service", "StatefulSet"}
+
+
+def test_the_operator_scrapes_the_service_with_a_token_that_has_a_grant() -> None:
+    """By the labels, the port and the namespace of the service; labels of runs are kept."""
+    (monitor,) = (d for d in documents(MONITORING) if d["kind"] == "ServiceMonitor")
+    service = of_kind("Service")
+    assert monitor["apiVersion"] == "monitoring.coreos.com/v1"
+    assert monitor["spec"]["selector"]["matchLabels"] == service["metadata"]["labels"]
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    assert endpoint["honorLabels"] is True
+    assert endpoint["authorization"]["credentials"] == {
+        "name": chart_values()["readerSecret"],
+        "key": "token",
+    }
+    page = (ROOT / "docs" / "operate" / "kubernetes.md").read_text()
+    assert "secret generic otel-straggler-reader --from-file=token=prometheus.token" in page
+    assert "read    prometheus" in page
+    release = chart_values()["prometheusRelease"]
+    assert all(d["metadata"]["labels"]["release"] == release for d in documents(MONITORING))
+
+
+def test_the_operator_gets_the_rules_that_are_handed_out(tmp_path: Path) -> None:
+    """All of them, as promtool reads them."""
+    (rules,) = (d for d in documents(MONITORING) if d["kind"] == "PrometheusRule")
+    handed_out = yaml.safe_load((ROOT / "alerts" / "otel-straggler-rules.yaml").read_text())
+    assert rules["spec"] == handed_out
+    promtool = shutil.which("promtool")
+    if promtool is not None:
+        file = tmp_path / "rules.yaml"
+        file.write_text(yaml.safe_dump(rules["spec"]))
+        checked = subprocess.run([promtool, "check", "rules", str(file)], check=False, timeout=60)
+        assert checked.returncode == 0
+
+
+def test_grafanas_sidecar_gets_every_dashboard_in_a_map_that_kubectl_takes() -> None:
+    """One each: `kubectl apply` keeps a copy in an annotation, of 256 KiB at most."""
+    made = {**chart_values(), "grafanaDashboards": True}
+    (text,) = (each for each in rendered(made) if "grafana_dashboard" in each)
+    maps = list(yaml.safe_load_all(text))
+    pages = {f"otel-straggler-{file.name}": file for file in (ROOT / "dashboards").glob("*.json")}
+    given = {name: content for each in maps for name, content in each["data"].items()}
+    assert given.keys() == pages.keys()
+    for name, content in given.items():
+        assert json.loads(content) == json.loads(pages[name].read_text(encoding="utf-8"))
+        assert len(content) < 200 * 1024
+    assert all(each["metadata"]["labels"]["grafana_dashboard"] == "1" for each in maps)
 
 
 CONTAINERFILE = (PLATFORMS / "container" / "Containerfile").read_text()

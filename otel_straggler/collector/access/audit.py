@@ -91,7 +91,8 @@ class Audit:
 
     def _write(self, severity: int, fields: dict[str, Any]) -> None:
         line = " ".join(f"{key}={json.dumps(value)}" for key, value in fields.items())
-        _log.log(logging.INFO if severity == _INFO else logging.WARNING, "audit: %s", line)
+        level = logging.INFO if severity == _INFO else logging.WARNING
+        _log.log(level, "audit: %s", line, extra={"audit": fields})
         if self._export is not None:
             self._export(_otlp(severity, line, fields, self._wall_ns()))
 

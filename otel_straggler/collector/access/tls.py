@@ -69,7 +69,8 @@ class ServerTls:
             except ConfigError as error:
                 _log.error("tls: the certificate of before stays in use: %s", error)
             else:
-                _log.info("tls: the certificate was read again")
+                over = "gRPC" if self._protocol == "h2" else "HTTP"
+                _log.info("tls: the certificate was read again, for %s", over)
 
     def _context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

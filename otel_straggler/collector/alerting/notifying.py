@@ -80,6 +80,11 @@ class Notifying:
 
     # --- from any thread -------------------------------------------------------------------------
 
+    @property
+    def page_url(self) -> str:
+        """Of this collector's live page, for people; empty before ``open``."""
+        return self._links.page_url
+
     def open(self, page: str) -> None:
         """Once the address of the collector for people is known; then ``restore``, ``start``."""
         settings, page = self._settings, self._settings.external_url.rstrip("/") or page

@@ -14,7 +14,6 @@ from urllib.parse import parse_qsl
 
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import NAMES
-from otel_straggler.alerts.messages import RUNBOOK_PATH
 from otel_straggler.alerts.render import chapter, runbook_file
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.access.grants import is_token
@@ -117,7 +116,7 @@ class Api(JsonApp):
             "/readyz": Route(PUBLIC, lambda _: health_response(answers.is_ready())),
             _LOGIN: Route({"POST": "public"}, self._login),
             _LOGOUT: Route({"POST": "public"}, self._logout),
-            RUNBOOK_PATH: Route(PUBLIC, self._runbook),
+            semconv.RUNBOOK_PATH: Route(PUBLIC, self._runbook),
         }
         self._add_people(answers)
         self._work = PageWork()

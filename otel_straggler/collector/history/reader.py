@@ -71,7 +71,7 @@ class HistoryReader:
 
     def __init__(self, path: Path | str, *, busy_s: float = _BUSY_S) -> None:
         self._path = without_secrets(reveal(path)) if is_postgres(path) else path
-        with _translated(self._path):
+        with translated(self._path):
             self._source: _Source
             if is_postgres(path):
                 self._source = PostgresReader(path, timeout_s=busy_s)
@@ -139,7 +139,7 @@ class HistoryReader:
         ]
 
     def _query(self, question: str, *values: str | int) -> list[Any]:
-        with _translated(self._path):
+        with translated(self._path):
             return self._source.query(question, values)
 
 
@@ -188,7 +188,8 @@ class _File:
 
 
 @contextmanager
-def _translated(path: Path | str) -> Iterator[None]:
+def translated(path: Path | str) -> Iterator[None]:
+    """Errors of the database as those that :class:`HistoryReader` raises."""
     try:
         yield
     except PostgresError as error:

@@ -48,6 +48,7 @@ def self_families(
     collector_id: str,
     cluster: str = "",
     started_at_s: float,
+    page_url: str,
     waiting_bytes: int,
     runs: int,
     intake: IntakeCounts,
@@ -69,6 +70,7 @@ def self_families(
     own.add(semconv.COLLECTOR_START, started_at_s)
     build = {"version": __version__, "python": platform.python_version()}
     own.add(semconv.COLLECTOR_BUILD_INFO, 1, **build, native="no" if NATIVE is None else "yes")
+    own.add(semconv.COLLECTOR_PAGE_INFO, 1, page_url=page_url)
     own.add(semconv.COLLECTOR_QUEUE, waiting_bytes)
     own.add(semconv.COLLECTOR_RUNS, runs)
     own.add_intake(intake)
