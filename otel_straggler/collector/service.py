@@ -137,7 +137,14 @@ class Collector:
         self._evict_run_s = evict_run_s
         aliases, names = settings.attributes.aliases(), settings.spans.names()
         self._intake = Intake(
-            self._worker.ingest, self._forward, self._budget, aliases, names, quotas, self._spool
+            self._worker.ingest,
+            self._forward,
+            self._budget,
+            aliases,
+            names,
+            quotas,
+            self._spool,
+            claim=self._worker.claim,
         )
         self._is_insecure = bool(exposed(settings))
         meta = partial(

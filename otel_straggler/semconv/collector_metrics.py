@@ -15,8 +15,8 @@ COLLECTOR_RUNS = gauge("straggler.collector.runs", "{run}", "runs in memory")
 COLLECTOR_REJECTED = counter(
     "straggler.collector.rejected",
     "{report}",
-    "reports of new runs and groups beyond their limit, of implausible numbers of a sender, and "
-    "beyond a limit of a grant",
+    "requests with runs and groups beyond their limit (429), reports with implausible numbers, and "
+    "requests beyond a limit of a grant",
     "what",
 )
 COLLECTOR_NAMES_FOLDED = counter(

@@ -40,7 +40,7 @@ LIMITS: Final[Mapping[str, str]] = {
 
 
 class QuotaError(Exception):
-    """Raised for a request beyond a grant's limit; ``retry_after_s``: None if it is refused."""
+    """Raised for a request beyond a limit; ``retry_after_s``: None if it is refused for good."""
 
     def __init__(self, message: str, retry_after_s: int | None = None) -> None:
         super().__init__(message)
