@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_straggler._version import __version__
 from otel_straggler.collector.access.audit import Audit
+from otel_straggler.collector.access.expiry import expiries
 from otel_straggler.collector.access.guard import Guard
 from otel_straggler.collector.access.quotas import Quotas
 from otel_straggler.collector.alerting.notifying import notifying_for
 from otel_straggler.collector.alerting.trial import Trials
+from otel_straggler.collector.alerting.troubles import Watched, troubles_of
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.api.peers import Peers
@@ -157,11 +159,29 @@ class Collector:
         pages = Pages(
             self._worker,
             self._page_history,
-            lambda: meta(collector=self._id, exceeded=quotas.problems()),
+            lambda: meta(
+                collector=self._id, exceeded=(*quotas.problems(), *self._troubles.problems())
+            ),
             peers=self._peers if settings.metrics.peers else None,
         )
         api = Api(self._answers(pages), guard=guard, is_tls=settings.tls.is_on)
         self._servers = Servers(settings, self._intake, api, self._commands, guard)
+        certificates = settings.tls.cert_file, settings.alerts.notify.cert_file
+        self._expiries = lambda: expiries(certificates, guard.principals())
+        self._troubles = troubles_of(
+            Watched(
+                settings=settings,
+                worker=self._worker,
+                intake=self._intake,
+                servers=self._servers,
+                quotas=quotas,
+                history=self._history,
+                forwarder=self._forwarder,
+                notifying=self._notifying,
+                expiries=self._expiries,
+            )
+        )
+        self._notifying.troubles = self._troubles.now
 
     def _answers(self, pages: Pages) -> Answers:
         from otel_straggler.collector.api.routes import Answers
@@ -327,6 +347,8 @@ class Collector:
             notifications=self._notifying.counts(),
             alert_failures=self._notifying.failures,
             connections_cut=self._servers.connections_cut,
+            troubles=self._troubles.now(),
+            expiries=self._expiries(),
         )
         return snapshot.page + own.render()
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from otel_straggler.semconv.names import counter, gauge
 
 # --- the collector about itself ---------------------------------------------------------------
@@ -129,4 +132,42 @@ COLLECTOR_GPU_TIMES_REFUSED = counter(
 )
 COLLECTOR_FAILURES = counter(
     "straggler.collector.failures", "{failure}", "mistakes of ours, survived; see the log"
+)
+
+# --- what keeps it from its work --------------------------------------------------------------
+TROUBLES: Final[Mapping[str, str]] = {
+    "requests": "too much waits to be scored: requests were refused (503) in the last minute",
+    "memory": "all runs together exceed `scoring.memory_mib`",
+    "connections": "connections were closed in the last minute to make room for others",
+    "scoring": "the scoring thread has not responded for a minute, or has ended",
+    "history": "the history cannot be written, or has lost something in the last five minutes",
+    "spool": "the spool did not keep a request safe in the last five minutes",
+    "notifications": "a receiver of alerts does not accept them",
+    "forwarding": "the queue of what is forwarded is nearly full, or something was dropped or "
+    "refused in the last five minutes",
+    "runs": "runs beyond `scoring.max_runs` were refused (429) in the last five minutes",
+    "groups": "groups beyond `scoring.max_groups` were refused (429) in the last five minutes",
+    "ranks": "ranks beyond `scoring.max_ranks` were set aside in the last five minutes",
+    "section_names": "sections beyond `scoring.max_section_names` were scored as `<other>` in the "
+    "last five minutes",
+    "quotas": "a limit of a grant was exceeded in the last five minutes",
+    "certificate": "a certificate of the collector ends within `alerts.expiry_seconds`, or has "
+    "ended",
+    "grants": "a grant ends within `alerts.expiry_seconds`, or has ended",
+}
+"""Values of the label ``what``, and when the value is 1."""
+COLLECTOR_TROUBLE = gauge(
+    "straggler.collector.trouble",
+    "{flag}",
+    "1 while something keeps the collector from its work or is about to, else 0; the sentence says "
+    "what it is",
+    "what",
+    "sentence",
+)
+COLLECTOR_EXPIRY = gauge(
+    "straggler.collector.expiry.timestamp",
+    "s",
+    "when a certificate of the collector, or a grant with `expires`, ends",
+    "what",
+    "name",
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from otel_straggler import semconv
+from otel_straggler.collector.access.expiry import Expiry
 from otel_straggler.collector.forwarding.sampling import KEPT, LEFT_OUT, SamplingCounts
 from otel_straggler.collector.history.history import HistoryCounts
 from otel_straggler.collector.ingest.intake import IntakeCounts
@@ -42,8 +43,11 @@ def self_families(
     notifications: Mapping[tuple[str, str], int] | None = None,
     alert_failures: int = 0,
     connections_cut: Mapping[str, int] | None = None,
+    troubles: Mapping[str, str] | None = None,
+    expiries: Iterable[Expiry] = (),
 ) -> Families:
     own = _Own(constant_labels(collector_id, cluster))
+    own.add_troubles(troubles or {}, expiries)
     own.add(semconv.COLLECTOR_START, started_at_s)
     own.add(semconv.COLLECTOR_QUEUE, waiting_bytes)
     own.add(semconv.COLLECTOR_RUNS, runs)
@@ -103,6 +107,14 @@ class _Own:
         """The counts of ``keys``, in order; 0 where there is none."""
         for key in keys:
             self.add(metric, counts.get(key, 0), **{name: key})
+
+    def add_troubles(self, troubles: Mapping[str, str], expiries: Iterable[Expiry]) -> None:
+        for what in semconv.TROUBLES:
+            sentence = troubles.get(what, "")
+            value = int(what in troubles)
+            self.add(semconv.COLLECTOR_TROUBLE, value, what=what, sentence=sentence)
+        for each in expiries:
+            self.add(semconv.COLLECTOR_EXPIRY, each.at_s, what=each.what, name=each.name)
 
     def add_intake(self, intake: IntakeCounts) -> None:
         for each in SPAN_OUTCOMES:
