@@ -184,7 +184,7 @@ For `otel-straggler alerts render --set NAME=VALUE`.
 45 s, lower `scoring.window_steps` or raise `no_data_seconds`.
 - `StragglerRunSilent` fires for an hour, and only from Prometheus; `StragglerCollectorDown` and \
 `StragglerTargetDown` only from Prometheus.
-- Prometheus knows a collector that is gone for 30 days, if it is not down for more than a day \
+- Prometheus knows a collector that is gone for 30 days, if it is not down for more than an hour \
 itself.
 - Thresholds apply to all runs; there are no thresholds per run.
 - Tested with Prometheus 2.42 and 3.13; not tested with Mimir, Slack and PagerDuty.

@@ -87,6 +87,7 @@ def _about(
     summary: str,
     past: str,
     consequence: str,
+    next_step: str,
     for_s: Seconds = attrgetter("trouble_for_seconds"),
 ) -> AlertRule:
     """A warning while a collector has one of these troubles."""
@@ -100,13 +101,13 @@ def _about(
         for_s=for_s,
         summary=Message(summary),
         past=Message(past),
-        description=Message(f"Collector {{collector}}:[ {{sentence}}.] {consequence}", _SENTENCE),
+        description=Message(
+            f"Collector {{collector}}:[ {{sentence}}.] {consequence} Next: {next_step}", _SENTENCE
+        ),
     )
 
 
 # --- only visible from outside -------------------------------------------------------------------
-
-_SCRAPED: Final = "1d"
 
 
 def _down(_: AlertSettings) -> str:
@@ -115,13 +116,13 @@ def _down(_: AlertSettings) -> str:
 
 
 def _no_target(settings: AlertSettings) -> str:
-    """A target that fails and was not scraped for a day, if ever: else it is a collector that is
-    gone; or no target at all, nor a collector by another name of its job."""
+    """A target that fails and was never scraped: else it is a collector that is gone; or no target
+    at all, nor a collector by another name of its job."""
     up = f'up{{job=~"{settings.scrape_jobs}"}}'
     start = series(semconv.COLLECTOR_START)
     return (
         f"(max by (job, instance) ({up}) == 0\n"
-        f"unless on (job, instance) last_over_time({start}[{_SCRAPED}]))\n"
+        f"unless on (job, instance) {SEEN.name})\n"
         f"or\n(absent({up}) unless on () {start})"
     )
 
@@ -141,7 +142,7 @@ COLLECTOR_RULES: Final = (
         description=Message(
             "Other ranks of run {run_id}[, group {group},] are scored, but {value|count} that "
             "report have had no score for a long time[: {ranks}]. If one of them is slow, nobody "
-            "is notified.",
+            "is notified. Next: run otel-straggler doctor on such a rank.",
             _UNSCORED_RANKS,
         ),
     ),
@@ -159,7 +160,7 @@ COLLECTOR_RULES: Final = (
         description=Message(
             "Only {value|percent} of the ranks that run {run_id}[, group {group},] says it has are "
             "in its newest window, and that for a long time. A slow rank among the others goes "
-            "unnoticed."
+            "unnoticed. Next: see whether spans arrive late, and whether the world size is right."
         ),
     ),
     _about(
@@ -169,6 +170,8 @@ COLLECTOR_RULES: Final = (
         "Collector {collector} was overloaded ({what})",
         "Ranks keep what is refused and send it again, until their queues are full; scores and "
         "hangs are late.",
+        "see whether it has processor time and memory left; else split the runs over several "
+        "collectors.",
     ),
     _about(
         "StragglerLimitReached",
@@ -176,6 +179,7 @@ COLLECTOR_RULES: Final = (
         "Collector {collector} leaves out what is beyond a limit ({what})",
         "Collector {collector} left out what was beyond a limit ({what})",
         "What is left out is not watched.",
+        "see on its page which run or grant it is; give a job one run id, or raise the limit.",
         at_once,
     ),
     _about(
@@ -184,6 +188,7 @@ COLLECTOR_RULES: Final = (
         "Collector {collector} cannot keep its {what}",
         "Collector {collector} could not keep its {what}",
         "Scoring goes on, but a restart loses what was not kept.",
+        "make room, or mend the permissions; do not restart it before.",
     ),
     _about(
         "StragglerNotificationsFailing",
@@ -191,6 +196,7 @@ COLLECTOR_RULES: Final = (
         "Collector {collector} cannot send alerts",
         "Collector {collector} could not send alerts",
         "They are tried again. Until then nobody is notified through this receiver.",
+        "mend the receiver or alerts.notify, then try otel-straggler alerts test.",
     ),
     _about(
         "StragglerForwardingFailing",
@@ -198,6 +204,7 @@ COLLECTOR_RULES: Final = (
         "Collector {collector} cannot forward what it receives",
         "Collector {collector} could not forward what it received",
         "Scores are not affected; the tracing backend misses what is dropped.",
+        "see whether the backend is up and keeps up; else forward samples.",
     ),
     _about(
         "StragglerExpiring",
@@ -205,6 +212,7 @@ COLLECTOR_RULES: Final = (
         "A credential of collector {collector} is about to end ({what})",
         "A credential of collector {collector} was about to end ({what})",
         "After that, who relies on it is refused.",
+        "renew it; the files are read again without a restart.",
         at_once,
     ),
     AlertRule(
@@ -219,7 +227,8 @@ COLLECTOR_RULES: Final = (
         past=Message("Collector {collector} was gone"),
         description=Message(
             "Collector {collector} was last scraped {value|duration} ago. Its runs are not "
-            "monitored; those that hung when it was last seen still count as hung."
+            "monitored; those that hung when it was last seen still count as hung. Next: read its "
+            "log, and restart it with the same collector_id."
         ),
     ),
     AlertRule(
@@ -233,8 +242,9 @@ COLLECTOR_RULES: Final = (
         summary=Message("Prometheus cannot scrape a collector[ at {instance} (job {job})]"),
         past=Message("Prometheus could not scrape a collector[ at {instance} (job {job})]"),
         description=Message(
-            "No collector has answered[ at {instance}, a target of job {job}]. Runs that send "
-            "there are not monitored by Prometheus."
+            "No collector has ever answered[ at {instance}, a target of job {job}]. Runs that send "
+            "there are not monitored by Prometheus. Next: look for the error of the target in "
+            "Prometheus, Status, Targets."
         ),
     ),
 )

@@ -106,16 +106,16 @@ HEARTBEAT: Final = Recorded(
 SCORED: Final = Recorded(
     "run:straggler_last_scored:timestamp_seconds", newest(OF_RUN, semconv.RANK_LAST_SCORED)
 )
+_TARGET: Final = ("job", "instance")
 _SEEN: Final = "collector:straggler_collector_seen:timestamp_seconds"
-_PAUSE: Final = "1d"
-"""How long a Prometheus may be down and still know which collectors it has seen."""
 SEEN: Final = Recorded(
     _SEEN,
-    f"max {by(())} (timestamp({series(semconv.COLLECTOR_START)}))\n"
-    f"or\n(max {by(())} (last_over_time({_SEEN}[{_PAUSE}])) > time() - {number(FORGOTTEN_S)})",
-    of=(),
+    f"max {by(_TARGET)} (timestamp({series(semconv.COLLECTOR_START)}))\n"
+    f"or\n(last_over_time({_SEEN}[1h]) > time() - {number(FORGOTTEN_S)})",
+    of=_TARGET,
 )
-"""When a collector was last scraped; of one that is gone its own last value."""
+"""When a collector was last scraped, by target; its own last value once it is gone. A Prometheus
+that is down for an hour has forgotten it."""
 
 
 def _slow_since(name: str) -> str:
