@@ -123,6 +123,10 @@ def _load(its: Watched) -> dict[str, Check]:
         answers = its.intake.counts().answers
         return http + sum(n for (_, answer), n in answers.items() if answer == "busy")
 
+    def scoring(_: float) -> str:
+        is_well = its.worker.is_alive or not its.intake.is_open  # it ends before the alerts do
+        return "" if is_well else "its scoring thread does not respond"
+
     return {
         "requests": _grown(
             refused,
@@ -141,7 +145,7 @@ def _load(its: Watched) -> dict[str, Check]:
             "connections are closed to make room for others",
             BUSY_S,
         ),
-        "scoring": lambda _: "" if its.worker.is_alive else "its scoring thread does not respond",
+        "scoring": scoring,
     }
 
 

@@ -192,7 +192,7 @@ class Intake:
         self._spans = SpanDecoder(aliases, names, resources=resources)
         self._metrics = MetricDecoder(aliases, resources=resources)
         self._lock = threading.Lock()
-        self._is_open = True
+        self.is_open = True
         self._answers: Counter[tuple[str, str]] = Counter()
         self._outcomes: Counter[str] = Counter()
         self._points: Counter[str] = Counter()
@@ -200,11 +200,11 @@ class Intake:
 
     def close(self) -> None:
         """Refuse everything from now on."""
-        self._is_open = False
+        self.is_open = False
 
     def is_busy(self, signal: Signal) -> bool:
         """Whether a request would be refused now; asked before a body is read."""
-        return not self._is_open or self._budget.is_full(signal)
+        return not self.is_open or self._budget.is_full(signal)
 
     def handle(self, request: Request, max_slow_bytes: int | None = None) -> Answer:
         """Ingest one request; never raises for what is in it.
@@ -250,7 +250,7 @@ class Intake:
             )
 
     def _handle(self, request: Request, max_slow_bytes: int | None) -> Answer:
-        if not self._is_open:
+        if not self.is_open:
             return Answer(status="stopping", message="the collector is shutting down")
         size = _cost_bytes(request)
         if not self._budget.reserve(size, request.signal):
