@@ -117,13 +117,13 @@ def _down(_: AlertSettings) -> str:
 
 def _no_target(settings: AlertSettings) -> str:
     """A target that fails and was never scraped: else it is a collector that is gone; or no target
-    at all, nor a collector by another name of its job."""
+    at all, nor runs of a collector by another name of its job, or of another Prometheus."""
     up = f'up{{job=~"{settings.scrape_jobs}"}}'
-    start = series(semconv.COLLECTOR_START)
+    runs, start = series(semconv.RUN_PAGES), series(semconv.COLLECTOR_START)
     return (
         f"(max by (job, instance) ({up}) == 0\n"
         f"unless on (job, instance) {SEEN.name})\n"
-        f"or\n(absent({up}) unless on () {start})"
+        f"or\n(absent({up}) unless on () ({start} or {runs}))"
     )
 
 
