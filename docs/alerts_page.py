@@ -6,9 +6,12 @@ import dataclasses
 
 from described import code, table
 
+from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE, NAMES
+from otel_straggler.alerts.collector_rules import COLLECTOR_RULES
 from otel_straggler.alerts.promql import duration
 from otel_straggler.alerts.render import MIN_GROUP_WAIT_S
+from otel_straggler.alerts.rule import AlertRule, FleetStatus
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.settings import LivenessSettings
 from otel_straggler.config import ClientSettings
@@ -26,6 +29,7 @@ def page() -> str:
     settings = AlertSettings()
     return _TEXT.format(
         alerts=_alerts(settings),
+        troubles=_troubles(),
         settings=_settings(),
         delays=_delays(settings),
         give_up=duration(settings.give_up_seconds),
@@ -95,8 +99,9 @@ all on hosts under maintenance, stay in mode `observe`. Rules read the mode from
 ## The alerts
 {alerts}
 Labels: `alertname`, `severity`, `domain`, `mode`, `collector`, and as they apply `cluster`, \
-`team`, `run_id`, `job_name`, `group`, `rank`, `node`, `role`, `section`, `cause`, `reason`. An \
-alert names at most 20 ranks of a run.
+`team`, `run_id`, `job_name`, `group`, `rank`, `node`, `role`, `section`, `cause`, `reason`, \
+`what`; of `StragglerTargetDown` `job` and `instance`, and always `mode="page"`. An alert names at \
+most 20 ranks of a run.
 
 An alert fires only while its run is as the column "while the run" says, and ends with it at once: \
 *trains*; *works*: trains, starts, or has no known state, but neither hangs nor has ended; \
@@ -118,7 +123,20 @@ warning never inhibits a critical alert);
 `StragglerScoreLow` and `StragglerRankDegraded`, also on other ranks, which wait for the slow one \
 inside their sections;
 - for the same collector, while `StragglerCollectorDown` fires: silent runs and missing data, \
-never a hung run.
+never a hung run;
+- for the same run, `StragglerCoverageLow` while `StragglerRanksUnscored` or \
+`StragglerRanksMissing` fires, and both of what is not scored while `StragglerNoData` or \
+`StragglerScoringFailing` does.
+
+## Trouble of a collector
+What keeps a collector from its work is `straggler_collector_trouble{{what="..."}}`: 0 from the \
+start, 1 while there is trouble, with a `sentence` that says what it is. The collector decides, \
+and both Prometheus and its own notifications alert on that.
+
+{troubles}
+A loss or a refusal by a limit counts for five minutes, one by load for one. The alerts have a \
+label `what`. A collector that is gone, and a target that was never scraped, only Prometheus can \
+notice.
 
 ## When a collector is gone
 The last report counts. A run that hung in the last report stays hung for {give_up}, or until a \
@@ -168,7 +186,10 @@ For `otel-straggler alerts render --set NAME=VALUE`.
 ## Limits
 - `StragglerNoData` requires windows shorter than `no_data_seconds`: with steps of more than \
 45 s, lower `scoring.window_steps` or raise `no_data_seconds`.
-- `StragglerRunSilent` and `StragglerCollectorDown` fire for an hour, and only from Prometheus.
+- `StragglerRunSilent` fires for an hour, and only from Prometheus; `StragglerCollectorDown` and \
+`StragglerTargetDown` only from Prometheus.
+- Prometheus knows a collector that is gone for 30 days, if it is not down for more than an hour \
+itself.
 - Thresholds apply to all runs; there are no thresholds per run.
 - Tested with Prometheus 2.42 and 3.13; not tested with Mimir, Slack and PagerDuty.
 """
@@ -191,6 +212,27 @@ def _alerts(settings: AlertSettings) -> str:
             ]
         )
     return table(["alert", "severity", "domain", "after", "while the run", "evaluated by"], rows)
+
+
+def _troubles() -> str:
+    """Each with its alert."""
+    alert_of = {
+        what: rule.name
+        for rule in COLLECTOR_RULES
+        for what in semconv.TROUBLES
+        if _is_of(rule, what)
+    }
+    rows = [
+        [code(what), f"`{alert_of[what]}`", meaning] for what, meaning in semconv.TROUBLES.items()
+    ]
+    return table(["what", "alert", "1 while"], rows)
+
+
+def _is_of(rule: AlertRule, what: str) -> bool:
+    if rule.predicate is None or "what" not in rule.labels:
+        return False
+    fleet = FleetStatus(now_s=0.0, collector="", troubles={what: ""})
+    return any(rule.predicate(fleet, AlertSettings()))
 
 
 def _delays(settings: AlertSettings) -> str:

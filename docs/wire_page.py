@@ -156,6 +156,8 @@ The name in Prometheus follows OpenTelemetry's translation of the OTLP name. If 
 ### Reasons of `straggler.collector.spool.failures`
 
 {spool}
+### Values of `what` of `straggler.collector.trouble`
+See [alerts](../operate/alerts.md#trouble-of-a-collector).
 
 ### Reasons of `straggler.records.dropped`
 In addition, invalid calls of the package are counted as `bad_section`, `bad_step`, \

@@ -113,6 +113,25 @@ TEST_CASE("what is refused for good is counted and said once") {
   CHECK(sender.drain_notes().size() == 1);
 }
 
+TEST_CASE("a note has the server's own words") {
+  proto::Bytes refusal;
+  proto::append_tag(refusal, 1, proto::kVarint);
+  proto::append_varint(refusal, 8);
+  proto::append_message(refusal, 2, {'2', ' ', 'r', 'u', 'n', 's', '\n'});
+  const std::string body(proto::view_of(refusal));
+  CHECK(message_of(body) == "2 runs?");
+  CHECK(message_of("") == "");
+  CHECK(message_of("<html>busy</html>") == "");
+  CHECK(message_of(body.substr(0, body.size() - 1)) == "");
+  SpanSender sender(1'000'000);
+  Server server{{answered(429, body)}, ""};
+  sender.put(request('a', 1));
+  sender.send(kNever, kSecondNs, server.post());
+  const std::vector<Note> notes = sender.drain_notes();
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0].words == "2 runs?");
+}
+
 TEST_CASE("rejected spans of an answer are counted, and no more than were sent") {
   proto::Bytes partial;
   proto::append_tag(partial, 1, proto::kVarint);

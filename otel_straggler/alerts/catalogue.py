@@ -7,13 +7,19 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from otel_straggler.alerts.collector_rules import COLLECTOR_RULES
 from otel_straggler.alerts.hang_rules import HANG_RULES
 from otel_straggler.alerts.platform_rules import PLATFORM_RULES
 from otel_straggler.alerts.rule import AlertRule
 from otel_straggler.alerts.score_rules import SCORE_RULES
 from otel_straggler.model.alert import Alert
 
-CATALOGUE: Final[tuple[AlertRule, ...]] = (*HANG_RULES, *SCORE_RULES, *PLATFORM_RULES)
+CATALOGUE: Final[tuple[AlertRule, ...]] = (
+    *HANG_RULES,
+    *SCORE_RULES,
+    *PLATFORM_RULES,
+    *COLLECTOR_RULES,
+)
 NAMES: Final[tuple[str, ...]] = tuple(dict.fromkeys(rule.name for rule in CATALOGUE))
 
 Covered = Literal["any", "not_graver", "milder"]
@@ -70,6 +76,8 @@ INHIBITIONS: Final = (
             "StragglerRunSilent",
             "StragglerRanksMissing",
             "StragglerNoData",
+            "StragglerRanksUnscored",
+            "StragglerCoverageLow",
             "StragglerRankStraggling",
             "StragglerScoreLow",
         ),
@@ -90,7 +98,15 @@ INHIBITIONS: Final = (
     Inhibition("StragglerRankStraggling", ("StragglerRankStraggling",), _RANK, "milder"),
     Inhibition("StragglerHostSlow", ("StragglerHostSlow",), _NODE_OF_GROUP, "milder"),
     Inhibition("StragglerRunForgotten", ("StragglerRunHung",), _RUN),
-    Inhibition("StragglerScoringFailing", ("StragglerNoData",), _RUN),
+    Inhibition(
+        "StragglerScoringFailing",
+        ("StragglerNoData", "StragglerRanksUnscored", "StragglerCoverageLow"),
+        _RUN,
+    ),
+    # Each says less than the one before it.
+    Inhibition("StragglerNoData", ("StragglerRanksUnscored", "StragglerCoverageLow"), _RUN),
+    Inhibition("StragglerRanksMissing", ("StragglerCoverageLow",), _RUN),
+    Inhibition("StragglerRanksUnscored", ("StragglerCoverageLow",), _RUN),
     # Never over a hung run: that its collector is gone too is no comfort.
     Inhibition("StragglerCollectorDown", ("StragglerRunSilent", "StragglerNoData"), _COLLECTOR),
 )

@@ -135,6 +135,10 @@ _OF_ALERT: Final = frozenset(
 )
 
 
+_OF_SCRAPE: Final = frozenset({"job", "instance"})
+"""Of a target, whatever it says itself; of what a rule reads only where it is about targets."""
+
+
 def labels_by_name() -> Mapping[str, frozenset[str]]:
     """Labels that a series may have, by its name in Prometheus; recorded series included."""
     histogram = semconv.SECTION_DURATION.prometheus_name
@@ -145,6 +149,8 @@ def labels_by_name() -> Mapping[str, frozenset[str]]:
         f"{histogram}_sum": _OF_HISTOGRAM,
         f"{histogram}_count": _OF_HISTOGRAM,
         "ALERTS": _OF_ALERT | CONSTANT,
+        "up": _OF_SCRAPE,
+        semconv.COLLECTOR_START.prometheus_name: CONSTANT | _OF_SCRAPE,
     }
 
 

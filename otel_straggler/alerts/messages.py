@@ -278,7 +278,7 @@ def _links(
     pair: Callable[[str, str, str, bool], str],
 ) -> dict[str, str]:
     """``pair`` writes a label with its value between two texts, or nothing."""
-    carried = {"cluster", "collector", *labels}
+    carried = set(labels) if "instance" in labels else {"cluster", "collector", *labels}
     result = {}
     if (url := settings.page_url.rstrip("/")) and "run_id" in labels:
         group = pair("group", "&group=", "", False) if "group" in labels else ""
@@ -291,7 +291,8 @@ def _links(
         chosen = (pair(n, f"&var-{n}=", "", False) for n in _ON_PAGE if n in carried)
         result["dashboard_url"] = f"{url}{'&' if '?' in url else '?'}{_LAST_HOUR}{''.join(chosen)}"
     if url := settings.alertmanager_url.rstrip("/"):
-        silenced = _ON_PAGE if "run_id" in labels else ("cluster", "collector", *_ON_PAGE[1:])
+        of_collector = ("cluster", "collector", "instance", *_ON_PAGE[1:])
+        silenced = _ON_PAGE if "run_id" in labels else of_collector
         chosen = (pair(n, f"%2C{n}%3D%22", "%22", True) for n in silenced if n in carried)
         matchers = f"alertname%3D%22{name}%22{''.join(chosen)}"
         result["silence_url"] = f"{url}/#/silences/new?filter=%7B{matchers}%7D"

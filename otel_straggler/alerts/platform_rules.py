@@ -1,9 +1,8 @@
-"""Alerts on monitoring itself: no data, lost data, a collector that is gone."""
+"""Alerts on monitoring itself: no data, lost data; and that alerts get through."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import Final
 
 from otel_straggler import semconv
@@ -103,11 +102,6 @@ def _silent(settings: AlertSettings) -> str:
     )
 
 
-def _down(_: AlertSettings) -> str:
-    start = series(semconv.COLLECTOR_START)
-    return f"max {by(())} (last_over_time({start}[1h]))\nunless on (cluster, collector) {start}"
-
-
 PLATFORM_RULES: Final = (
     AlertRule(
         name="StragglerNoData",
@@ -184,21 +178,6 @@ PLATFORM_RULES: Final = (
         description=Message(
             "No rank of run {run_id}[, group {group},] has reported for {value|duration}, the run "
             "had not ended, and no live collector knows it."
-        ),
-    ),
-    AlertRule(
-        name="StragglerCollectorDown",
-        severity="warning",
-        domain="platform",
-        labels=(),
-        expression=_down,
-        predicate=None,
-        for_s=attrgetter("collector_down_for_seconds"),
-        summary=Message("Collector {collector} is gone"),
-        past=Message("Collector {collector} was gone"),
-        description=Message(
-            "Collector {collector} was scraped within the last hour but no longer is. Its runs "
-            "are not monitored; those that hung when it was last seen still count as hung."
         ),
     ),
     AlertRule(

@@ -118,7 +118,10 @@ def _evicted(settings: AlertSettings) -> str:
 
 
 def _mode(rule: AlertRule, settings: AlertSettings) -> str:
-    """Of the run, else of the collector; the last known one if that is gone; else observe."""
+    """Of the run, else of the collector; the last known one if that is gone; else observe. A target
+    that was never scraped has none, and somebody has to look at it."""
+    if "instance" in rule.labels:
+        return "page"
     of = _known(rule)
     metric = semconv.RUN_PAGES if "run_id" in of else semconv.COLLECTOR_PAGES
     query = query_of(_now_or_last("max", metric, settings), of)

@@ -18,6 +18,8 @@ OF_COLLECTOR: Final = ("cluster", "collector")
 WORLD: Final = "cluster, collector, run_id, group"
 """The labels of a run at one collector; for ``on``."""
 SUBJECT: Final = f"{WORLD}, subject_id"
+FORGOTTEN_S: Final = 30 * 86_400.0
+"""A collector that was not scraped for so long was taken down for good."""
 ANYWHERE: Final = "cluster, run_id, group"
 """The labels of a run at all collectors."""
 
@@ -104,6 +106,16 @@ HEARTBEAT: Final = Recorded(
 SCORED: Final = Recorded(
     "run:straggler_last_scored:timestamp_seconds", newest(OF_RUN, semconv.RANK_LAST_SCORED)
 )
+_TARGET: Final = ("job", "instance")
+_SEEN: Final = "collector:straggler_collector_seen:timestamp_seconds"
+SEEN: Final = Recorded(
+    _SEEN,
+    f"max {by(_TARGET)} (timestamp({series(semconv.COLLECTOR_START)}))\n"
+    f"or\n(last_over_time({_SEEN}[1h]) > time() - {number(FORGOTTEN_S)})",
+    of=_TARGET,
+)
+"""When a collector was last scraped, by target; its own last value once it is gone. A Prometheus
+that is down for an hour has forgotten it."""
 
 
 def _slow_since(name: str) -> str:
@@ -129,6 +141,7 @@ RECORDED: Final = (
     UNTRAINED,
     HEARTBEAT,
     SCORED,
+    SEEN,
     SLOW_SINCE,
 )
 _BARRED_BY: Final[dict[During, Recorded]] = {

@@ -101,6 +101,9 @@ class RunStatus:
             evaluator keeps it.
         failed_at_s: since when it has failed for good: no launcher restarts it; None if it has not.
         failure_text: who failed first, how, and when.
+        unscored: ranks that report and have no score, while others have one.
+        unscored_text: which ranks these are; empty if there are none.
+        coverage: part of the ranks that is in the newest window; NaN if there is none.
     """
 
     run_id: str
@@ -131,6 +134,9 @@ class RunStatus:
     slow_for_s: Mapping[str, float] = field(default_factory=dict)
     failed_at_s: float | None = None
     failure_text: str = ""
+    unscored: int = 0
+    unscored_text: str = ""
+    coverage: float = float("nan")
 
     @property
     def has_known_state(self) -> bool:
@@ -150,6 +156,7 @@ class FleetStatus:
         collector, cluster: constant labels; cluster may be empty.
         pages: whether this collector's alerts may notify anybody.
         under_maintenance: nodes whose alerts notify nobody now.
+        troubles: of the collector now: ``semconv.TROUBLES`` to a sentence.
     """
 
     now_s: float
@@ -158,6 +165,7 @@ class FleetStatus:
     pages: bool = True
     runs: tuple[RunStatus, ...] = ()
     under_maintenance: frozenset[str] = frozenset()
+    troubles: Mapping[str, str] = field(default_factory=dict)
 
 
 # --- the rule ------------------------------------------------------------------------------------

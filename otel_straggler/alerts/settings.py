@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,14 @@ _NO_LINK: Final = " \"'<>{}\\\n\t"
 def _is_link(url: str) -> bool:
     is_http = url.startswith(("http://", "https://"))
     return not url or (is_http and not any(letter in _NO_LINK for letter in url))
+
+
+def _is_expression(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return bool(pattern) and not set(pattern) & {'"', "\\", "\n"}
 
 
 _SHARE: Final = above(0, 1)
@@ -77,6 +86,24 @@ class AlertSettings:
         "a run that no collector knows is silent after this time without a heartbeat",
     )
     collector_down_for_seconds: float = option(120.0, _LENGTH, "how long a collector may be away")
+    trouble_for_seconds: float = option(
+        120.0,
+        _LENGTH,
+        "how long a collector may be overloaded, or unable to notify, keep or forward",
+    )
+    coverage_threshold: float = option(
+        0.9, _SHARE, "alert on a run of whose ranks a smaller part is scored"
+    )
+    expiry_seconds: float = option(
+        1_209_600.0,
+        _LENGTH,
+        "how long before its end a certificate or a grant of a collector alerts",
+    )
+    scrape_jobs: str = option(
+        ".*straggler.*",
+        text("a regular expression without quotes and backslashes", _is_expression),
+        "names of the scrape jobs of collectors, a regular expression: their targets must answer",
+    )
     keep_firing_seconds: float = option(
         600.0,
         _LENGTH,

@@ -89,7 +89,7 @@ def say_end(settings: ClientSettings, body: bytes, deadline_s: float) -> None:
     try:
         client = client_for(settings.metrics, "metrics")
         left_s = max(deadline_s - time.monotonic(), MIN_WORD_S)
-        post_metrics(client, settings, body, left_s)
+        post_metrics(client, settings, body, left_s, is_last=True)
         client.close()
     except Exception as error:  # noqa: BLE001  telemetry never stops the end of a process
         _LOG.info("otel-straggler: the end of this rank was not sent: %s", error)

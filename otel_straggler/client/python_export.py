@@ -188,7 +188,8 @@ class Exporter:
         if outcome and not self._has_sent_outcome:
             self._has_sent_outcome = True
             left_s = deadline_s - self._clock.monotonic_s()
-            self._post_metrics(self._heartbeats.heartbeat(outcome), max(left_s, 0.05))
+            last = self._heartbeats.heartbeat(outcome)
+            self._post_metrics(last, max(left_s, 0.05), is_last=True)
 
     def say_end(self, outcome: Outcome, deadline_s: float) -> None:
         """From another thread than that of the exporter, which still waits for an answer."""
@@ -255,10 +256,11 @@ class Exporter:
         if not self._has_sent_outcome:
             self._post_metrics(self._heartbeats.heartbeat(), self._settings.heartbeat_s)
 
-    def _post_metrics(self, body: bytes, timeout_s: float) -> None:
+    def _post_metrics(self, body: bytes, timeout_s: float, *, is_last: bool = False) -> None:
         if not self._settings.metrics.is_enabled:
             return
-        response = post_metrics(self._metrics_client, self._settings, body, timeout_s)
+        client, settings = self._metrics_client, self._settings
+        response = post_metrics(client, settings, body, timeout_s, is_last=is_last)
         self._handshake.record_metrics_response(response)
         if response.is_success:
             self._sender.mark_reachable()

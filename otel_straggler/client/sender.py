@@ -4,7 +4,9 @@ counted by reason (``straggler.records.dropped``); a full queue drops its oldest
 from __future__ import annotations
 
 import logging
+import math
 import random
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,8 +16,10 @@ from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from otel_straggler.config import ClientSettings, Endpoint
+from otel_straggler.otlp.answers import message_of
 from otel_straggler.otlp.clients.client import (
     NO_ANSWER,
+    TOO_MANY_REQUESTS,
     Client,
     Response,
     encoded_body,
@@ -189,12 +193,32 @@ class SpanSender:
             log(self._endpoint.url, response, self._what)
 
 
+_not_before_s: dict[str, float] = {}
+"""When (monotonic) each address that refused metrics for its limits takes more."""
+
+
 def post_metrics(
-    client: Client, settings: ClientSettings, body: bytes, timeout_s: float
+    client: Client,
+    settings: ClientSettings,
+    body: bytes,
+    timeout_s: float,
+    *,
+    is_last: bool = False,
 ) -> Response:
-    """Send a request of metrics once: heartbeats and histograms are never queued or retried."""
+    """Send a request of metrics once: heartbeats and histograms are never queued or retried. Once a
+    server's limits are reached, nothing is sent before the time that it names, unless ``is_last``:
+    it says how the rank ended."""
+    url = settings.metrics.url
+    left_s = _not_before_s.get(url, -math.inf) - time.monotonic()
+    if left_s > 0.0 and not is_last:
+        return Response(TOO_MANY_REQUESTS, {"retry-after": str(math.ceil(left_s))})
     body, encoding = encoded_body(settings.metrics, body)
-    return client.post(body, content_type=PROTOBUF, content_encoding=encoding, timeout_s=timeout_s)
+    response = client.post(
+        body, content_type=PROTOBUF, content_encoding=encoding, timeout_s=timeout_s
+    )
+    if response.status == TOO_MANY_REQUESTS:
+        _not_before_s[url] = time.monotonic() + (response.retry_after_s or 0.0)
+    return response
 
 
 def log_recovery(url: str, _: Response, what: str = "spans") -> None:
@@ -216,7 +240,8 @@ def log_loss(url: str, runs: int) -> None:
 
 
 def _log(url: str, response: Response, what: str) -> None:
-    detail = f" ({response.error})" if response.error else ""
+    why = response.error or message_of(response.body)
+    detail = f" ({why})" if why else ""
     answer = f"answered {response.status}{detail}" if response.status else "did not answer"
     _LOG.warning("otel-straggler: %s %s: %s.", without_secrets(url), answer, what)
 

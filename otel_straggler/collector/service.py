@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
+
 import socket
 import time
 from collections.abc import Callable
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_straggler._version import __version__
 from otel_straggler.collector.access.audit import Audit
+from otel_straggler.collector.access.expiry import Expiry, expiries
 from otel_straggler.collector.access.guard import Guard
 from otel_straggler.collector.access.quotas import Quotas
 from otel_straggler.collector.alerting.notifying import notifying_for
 from otel_straggler.collector.alerting.trial import Trials
+from otel_straggler.collector.alerting.troubles import Watched, troubles_of
 from otel_straggler.collector.api.decisions import Decisions
 from otel_straggler.collector.api.maintenance import MaintenanceBook
 from otel_straggler.collector.api.peers import Peers
@@ -45,6 +48,7 @@ from otel_straggler.collector.settings import (
     MiB,
 )
 from otel_straggler.collector.settings_file import check_exposure, exposed
+from otel_straggler.collector.stopping import Stopping
 from otel_straggler.collector.views.page_json import ResponseMeta
 from otel_straggler.collector.views.snapshot import ReportQuery
 from otel_straggler.collector.worker import Worker
@@ -138,7 +142,14 @@ class Collector:
         self._evict_run_s = evict_run_s
         aliases, names = settings.attributes.aliases(), settings.spans.names()
         self._intake = Intake(
-            self._worker.ingest, self._forward, self._budget, aliases, names, quotas, self._spool
+            self._worker.ingest,
+            self._forward,
+            self._budget,
+            aliases,
+            names,
+            quotas,
+            self._spool,
+            claim=self._worker.claim,
         )
         self._is_insecure = bool(exposed(settings))
         meta = partial(
@@ -153,10 +164,32 @@ class Collector:
             self._page_history,
             lambda: meta(collector=self._id),
             peers=self._peers if settings.metrics.peers else None,
-            refusals=lambda of: (*quotas.problems(of), *refusals.problems(of)),
+            refusals=lambda of: (
+                *quotas.problems(of),
+                *refusals.problems(of),
+                *(() if of else self._troubles.problems()),
+            ),
         )
         api = Api(self._answers(pages), guard=guard, is_tls=settings.tls.is_on)
         self._servers = Servers(settings, self._intake, api, self._commands, guard)
+        certificates = settings.tls.cert_file, settings.alerts.notify.cert_file
+        self._expiries: Callable[[], list[Expiry]] = lambda: expiries(
+            certificates, guard.principals()
+        )
+        self._troubles = troubles_of(
+            Watched(
+                settings=settings,
+                worker=self._worker,
+                intake=self._intake,
+                servers=self._servers,
+                quotas=quotas,
+                history=self._history,
+                forwarder=self._forwarder,
+                notifying=self._notifying,
+                expiries=self._expiries,
+            )
+        )
+        self._notifying.troubles = self._troubles.now
 
     def _answers(self, pages: Pages) -> Answers:
         from otel_straggler.collector.api.routes import Answers
@@ -324,6 +357,8 @@ class Collector:
             alert_failures=self._notifying.failures,
             connections_cut=self._servers.connections_cut,
             refused=self._refusals.counts(),
+            troubles=self._troubles.now(),
+            expiries=self._expiries(),
         )
         return snapshot.page + own.render()
 
@@ -358,34 +393,3 @@ def _sampler(settings: CollectorSettings, forwarder: Forwarder | None) -> Sample
     if forwarder is None:
         return None
     return Sampler(settings.forward, forwarder.put, settings.attributes.aliases())
-
-
-class Stopping:
-    """One stop, with deadlines, so that a collector ends before Kubernetes kills it after 30 s.
-    Time that one part does not need is left for the next ones; a failure is logged, and the next
-    parts are stopped all the same.
-
-    >>> clock = iter([0.0, 1.0, 9.0])
-    >>> stopping = Stopping(10.0, lambda: next(clock))
-    >>> stopping.left_s(0.6), stopping.left_s(0.6)
-    (5.0, 0.0)
-
-    Args:
-        within_s: for all parts together.
-    """
-
-    def __init__(self, within_s: float, monotonic_s: Callable[[], float] = time.monotonic) -> None:
-        self._within_s = within_s
-        self._monotonic_s = monotonic_s
-        self._began_s = monotonic_s()
-
-    def left_s(self, share: float) -> float:
-        """Seconds until this share of the time is over; at least 0."""
-        return max(0.0, self._began_s + share * self._within_s - self._monotonic_s())
-
-    def step(self, what: str, share: float, stop: Callable[[float], object]) -> None:
-        """Call ``stop`` with the seconds that it may take."""
-        try:
-            stop(self.left_s(share))
-        except Exception:  # noqa: BLE001 - logged; what is left must be written all the same
-            _log.exception("%s could not be stopped in order; the rest is", what)

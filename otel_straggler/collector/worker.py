@@ -22,7 +22,7 @@ from otel_straggler.collector.forwarding.sampling import Sampler
 from otel_straggler.collector.history.store import Summary
 from otel_straggler.collector.history.writer import HistoryWriter, new_summaries
 from otel_straggler.collector.ingest.intake import ByteBudget
-from otel_straggler.collector.runs.admission import AdmissionControl, Eviction
+from otel_straggler.collector.runs.admission import AdmissionControl, Eviction, Refusal
 from otel_straggler.collector.runs.clock import CollectorClock
 from otel_straggler.collector.runs.failures import RunGuard
 from otel_straggler.collector.runs.observer import (
@@ -170,6 +170,10 @@ class Worker:
     def ingest(self, content: DecodedSpans | DecodedMetrics, size: int, sequence: int = 0) -> None:
         """Queue a request; ``sequence``: of the spool, ascending, 0: it is not stored there."""
         self._queue.put(Item(content, size, self._monotonic_ns(), sequence))
+
+    def claim(self, content: DecodedSpans | DecodedMetrics) -> Refusal:
+        """Places for the senders of a request; asked before it is acknowledged."""
+        return self._admission.claim(content, self._clock.at_s(self._monotonic_ns()))
 
     def backfill(self, view: WorldView, columns: Sequence[Column]) -> None:
         """Put windows of the history before those of this process."""

@@ -6,6 +6,7 @@ import json
 from enum import IntEnum
 from typing import Literal
 
+from google.protobuf.message import DecodeError
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTracePartialSuccess,
     ExportTraceServiceResponse,
@@ -13,6 +14,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from otel_straggler.otlp.encode_spans import submessage
 
+_MAX_MESSAGE = 300
 Signal = Literal["traces", "metrics", "logs"]
 SIGNALS: tuple[Signal, ...] = ("traces", "metrics", "logs")
 _REJECTED_KEY = {
@@ -64,3 +66,19 @@ def status(code: Code, message: str, *, is_json: bool) -> bytes:
         return json.dumps({"code": int(code), "message": message}).encode()
     text = message.encode("utf-8", "replace")[:4096]
     return b"\x08" + bytes([code]) + submessage(2, text)
+
+
+def message_of(body: bytes) -> str:
+    """The message of a ``google.rpc.Status`` on one line; empty if a body has none.
+
+    >>> message_of(status(Code.RESOURCE_EXHAUSTED, "come later", is_json=False))
+    'come later'
+    >>> message_of(b"<html>busy</html>")
+    ''
+    """
+    try:
+        # The beginning of both messages has the same layout.
+        text = ExportTracePartialSuccess.FromString(body).error_message
+    except DecodeError:  # a proxy's page
+        return ""
+    return "".join(c if c.isprintable() else " " for c in text[:_MAX_MESSAGE])

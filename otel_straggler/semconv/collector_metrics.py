@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from otel_straggler.semconv.names import Metric, counter, gauge
 
 # --- the collector about itself ---------------------------------------------------------------
@@ -15,8 +18,8 @@ COLLECTOR_RUNS = gauge("straggler.collector.runs", "{run}", "runs in memory")
 COLLECTOR_REJECTED = counter(
     "straggler.collector.rejected",
     "{report}",
-    "reports of new runs and groups beyond their limit, of implausible numbers of a sender, and "
-    "beyond a limit of a grant",
+    "requests with runs and groups beyond their limit (429), reports with implausible numbers, and "
+    "requests beyond a limit of a grant",
     "what",
 )
 COLLECTOR_REFUSED = counter(
@@ -162,3 +165,41 @@ PROCESS_VIRTUAL_MEMORY = Metric(
 PROCESS_START = Metric("process.start_time", "s", "gauge", "when the process started", subject=())
 PROCESS_OPEN_FDS = Metric("process.open_fds", "{fd}", "gauge", "open files", subject=())
 PROCESS_MAX_FDS = Metric("process.max_fds", "{fd}", "gauge", "most open files", subject=())
+
+# --- what keeps it from its work --------------------------------------------------------------
+TROUBLES: Final[Mapping[str, str]] = {
+    "requests": "too much waits to be scored: requests were refused (503) in the last minute",
+    "memory": "all runs together exceed `scoring.memory_mib`",
+    "connections": "connections were closed in the last minute to make room for others",
+    "scoring": "the scoring thread has not responded for a minute, or has ended",
+    "history": "the history cannot be written, or has lost something in the last five minutes",
+    "spool": "the spool did not keep a request safe in the last five minutes",
+    "notifications": "a receiver of alerts does not accept them",
+    "forwarding": "the queue of what is forwarded is nearly full, or something was dropped or "
+    "refused in the last five minutes",
+    "runs": "runs beyond `scoring.max_runs` were refused (429) in the last five minutes",
+    "groups": "groups beyond `scoring.max_groups` were refused (429) in the last five minutes",
+    "ranks": "ranks beyond `scoring.max_ranks` were set aside in the last five minutes",
+    "section_names": "sections beyond `scoring.max_section_names` were scored as `<other>` in the "
+    "last five minutes",
+    "quotas": "a limit of a grant was exceeded in the last five minutes",
+    "certificate": "a certificate of the collector ends within `alerts.expiry_seconds`, or has "
+    "ended",
+    "grants": "a grant ends within `alerts.expiry_seconds`, or has ended",
+}
+"""Values of the label ``what``, and when the value is 1."""
+COLLECTOR_TROUBLE = gauge(
+    "straggler.collector.trouble",
+    "{flag}",
+    "1 while something keeps the collector from its work or is about to, else 0; the sentence says "
+    "what it is",
+    "what",
+    "sentence",
+)
+COLLECTOR_EXPIRY = gauge(
+    "straggler.collector.expiry.timestamp",
+    "s",
+    "when a certificate of the collector, or a grant with `expires`, ends",
+    "what",
+    "name",
+)

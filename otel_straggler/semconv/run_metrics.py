@@ -200,6 +200,12 @@ RUN_FINISHED = gauge("straggler.run.finished.timestamp", "s", "when the last ran
 RUN_COVERAGE = gauge(
     "straggler.run.coverage", "{ratio}", "ranks scored / ranks expected, newest window"
 )
+RUN_RANKS_UNSCORED = gauge(
+    "straggler.run.ranks_unscored",
+    "{rank}",
+    "ranks that report and have no score, while others of the run have one",
+    "ranks",
+)
 RUN_SLOWDOWN = gauge(
     "straggler.run.slowdown",
     "{ratio}",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.rule import Culprit, FleetStatus, RunStatus, Score, Scores, TimedOut
 from otel_straggler.model.verdict import Verdict
 
@@ -18,7 +19,7 @@ HANGS = {
     "StragglerRankStuck",
     "StragglerRankTimedOut",
 }
-OF_THE_COLLECTOR = {"StragglerWatchdog", "StragglerCollectorDown"}
+OF_THE_COLLECTOR = {rule.name for rule in CATALOGUE if "run_id" not in rule.labels}
 STAY = {
     # The state of a run that is lost is what these are about; data of it is lost or not.
     "lost": HANGS
@@ -109,6 +110,9 @@ def _unexplained() -> RunStatus:
         hourly_goodput=0.4,
         clashes=1,
         is_failing=True,
+        unscored=1,
+        unscored_text="rank 2",
+        coverage=0.5,
     )
 
 

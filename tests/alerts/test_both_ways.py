@@ -104,6 +104,8 @@ def _reported_by_the_collector(
 def _watched(random_: random.Random) -> FleetStatus:
     runs = tuple(_run(random_, f"r{n}") for n in range(4))
     maintained = frozenset(n for n in ("n0", "n1", "n2") if random_.random() < 0.3)
+    of_collector = random.Random(repr(runs))
+    runs = tuple(_with_unscored(run, of_collector) for run in runs)
     return FleetStatus(
         now_s=0,
         collector="c1",
@@ -111,6 +113,21 @@ def _watched(random_: random.Random) -> FleetStatus:
         pages=True,
         runs=runs,
         under_maintenance=maintained,
+        troubles={
+            what: of_collector.choice(["", f"there is {what}, and more"])
+            for what in semconv.TROUBLES
+            if of_collector.random() < 0.5
+        },
+    )
+
+
+def _with_unscored(run: RunStatus, random_: random.Random) -> RunStatus:
+    unscored = random_.choice([0, 2, 2])
+    return replace(
+        run,
+        unscored=unscored,
+        unscored_text="ranks 1 and 2" if unscored else "",
+        coverage=random_.choice([float("nan"), 0.25, 0.25, 1.0]),
     )
 
 
@@ -233,6 +250,9 @@ def _series(
 
     yield one(semconv.COLLECTOR_START, 0.0)
     yield one(semconv.COLLECTOR_PAGES, float(watched.pages))
+    for what in semconv.TROUBLES:
+        about = {"what": what, "sentence": watched.troubles.get(what, "")}
+        yield one(semconv.COLLECTOR_TROUBLE, float(what in watched.troubles), **about)
     for node in watched.under_maintenance:
         yield one(semconv.MAINTENANCE_UNTIL, 1e9, node=node, reason="fans", by="ops")
     for run in watched.runs:
@@ -243,6 +263,11 @@ def _series(
         yield one(semconv.RUN_HUNG, float(run.is_hung), **of_run)
         yield one(semconv.RUN_PAGES, float(run.pages), **of_run)
         yield one(semconv.RUN_SCORING_FAILING, float(run.is_failing), **of_run)
+        yield one(
+            semconv.RUN_RANKS_UNSCORED, float(run.unscored), **of_run, ranks=run.unscored_text
+        )
+        if run.coverage == run.coverage:
+            yield one(semconv.RUN_COVERAGE, run.coverage, **of_run)
         yield one(semconv.RUN_INFO, 1.0, **of_run, team=run.team, attempt=0)
         yield one(semconv.RUN_IDENTITY_CLASHES, float(run.clashes), run_id=run.run_id)
         yield one(semconv.LAST_HEARTBEAT, f"0+{STEP_S}x{count}", **of_rank)

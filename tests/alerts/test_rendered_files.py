@@ -36,6 +36,10 @@ CHANGED = {
     "run_slow_for_seconds": "601",
     "silent_seconds": "121",
     "collector_down_for_seconds": "122",
+    "trouble_for_seconds": "123",
+    "coverage_threshold": "0.8",
+    "expiry_seconds": "864000",
+    "scrape_jobs": "collectors|shards",
     "keep_firing_seconds": "603",
     "give_up_seconds": "259201",
     "evaluation_seconds": "20",
@@ -64,10 +68,23 @@ CONCERNS = {
     },
     "failed_for_seconds": {"StragglerRunFailed"},
     "missing_for_seconds": {"StragglerRanksMissing"},
-    "no_data_seconds": {"StragglerNoData"},
+    "no_data_seconds": {
+        "StragglerNoData",
+        "StragglerRanksUnscored",
+        "StragglerCoverageLow",
+    },
     "run_slow_for_seconds": {"StragglerRunSlow", "StragglerGoodputLow"},
     "silent_seconds": {"StragglerRunSilent"},
-    "collector_down_for_seconds": {"StragglerCollectorDown"},
+    "collector_down_for_seconds": {"StragglerCollectorDown", "StragglerTargetDown"},
+    "trouble_for_seconds": {
+        "StragglerCollectorOverloaded",
+        "StragglerHistoryFailing",
+        "StragglerNotificationsFailing",
+        "StragglerForwardingFailing",
+    },
+    "coverage_threshold": {"StragglerCoverageLow"},
+    "expiry_seconds": set(),  # the collector decides by it, for both
+    "scrape_jobs": {"StragglerTargetDown"},
     "keep_firing_seconds": {
         "StragglerRunHung",
         "StragglerScoreLow",
@@ -79,7 +96,8 @@ CONCERNS = {
         "StragglerHostSlow",
         "StragglerCheckpointWriterSlow",
     },
-    "give_up_seconds": set(NAMES),  # how far back mode and team are looked up
+    # How far back mode and team are looked up; a target that was never scraped has none.
+    "give_up_seconds": set(NAMES) - {"StragglerTargetDown"},
     "evaluation_seconds": {rule.name for rule in CATALOGUE if rule.keep_firing_s(AlertSettings())},
     "dashboard_url": set(NAMES),
     "page_url": set(NAMES),  # of a run; the runbook of all
@@ -162,6 +180,7 @@ def test_every_metric_and_label_is_published(name: str) -> None:
         ("straggler_run_hung)", "straggler_run_hang)", "straggler_run_hang: no metric"),
         ('{state="forgotten"}', '{status="forgotten"}', "no label 'status'"),
         ("by (cluster, collector)", "by (cluster, pod)", "by: no label 'pod'"),
+        ("max by (job, instance) (up", "max by (pod, instance) (up", "by: no label 'pod'"),
         ("$labels.rank", "$labels.rang", "$labels.rang is no label"),
         ("straggler_run_pages{", "straggler_run_page{", "straggler_run_page: no metric"),
         ('label "sentence"', 'label "text"', "gives the label 'text'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -22,10 +23,12 @@ from otel_straggler.client.recorder import Record
 from otel_straggler.client.recording import FORM, RECORDER, RECORDING
 from otel_straggler.client.session import Session
 from otel_straggler.client.topology import TOPOLOGY, Topology
+from otel_straggler.otlp.answers import Code, status
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.testing import CapturedPoint, CapturedRequests
 
 from ..kernels_made import Script
+from ..waiting import eventually
 
 Begin = Callable[..., Session]
 
@@ -65,6 +68,33 @@ def run_steps(count: int, first: int = 0) -> None:
 
 def names(sink: CapturedRequests) -> list[str]:
     return [span.name for span in sink.spans()]
+
+
+def test_a_server_whose_limits_are_reached_is_left_alone_and_its_reason_is_logged_once(
+    begin: Begin, sink: CapturedRequests, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spans are kept, and neither they nor heartbeats come again before the time it says. After
+    that everything arrives."""
+    sink.behaviour.status, sink.behaviour.headers = 429, {"Retry-After": "300"}
+    sink.behaviour.body = status(Code.RESOURCE_EXHAUSTED, "2 runs are watched", is_json=False)
+
+    def posted() -> list[str]:
+        return sorted(request.path for request in list(sink.requests))
+
+    with caplog.at_level(logging.WARNING, "otel_straggler"):
+        session = begin()
+        done = 0
+        while session.queued_requests < 10:  # each look of the exporter adds one
+            run_steps(1, first=done)
+            done += 1
+            time.sleep(0.02)
+        assert posted() == ["/v1/metrics", "/v1/traces"]
+        eventually(lambda: caplog.records)
+    (printed,) = [r.message for r in caplog.records if "429" in r.message]
+    assert "answered 429 (2 runs are watched): spans are kept" in printed
+    sink.behaviour.status = 200
+    assert flush()
+    assert names(sink).count("forward") == done
 
 
 def test_steps_without_sections_are_scored_as_one_section(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,9 @@ class Authority:
         self.cert_file = str(folder / "server.pem")
         self.renew()
 
-    def renew(self) -> None:
-        """A new certificate in place of the one before."""
-        server = self._ca.issue_cert("127.0.0.1", "localhost")
+    def renew(self, not_after: datetime | None = None) -> None:
+        """A new certificate in place of the one before; without an end it lasts for long."""
+        server = self._ca.issue_cert("127.0.0.1", "localhost", not_after=not_after)
         server.private_key_and_cert_chain_pem.write_to_path(self.cert_file)
 
     def client(self, name: str) -> str:

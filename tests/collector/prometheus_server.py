@@ -15,17 +15,25 @@ from otel_straggler.demo.processes import free_address
 
 @contextlib.contextmanager
 def running_prometheus(
-    program: str, target: str, folder: Path, options: Sequence[str] = ()
+    program: str,
+    target: str,
+    folder: Path,
+    *more: str,
+    rules: str = "",
+    options: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Its address, while it scrapes ``target`` every second."""
+    """Its address, while it scrapes ``target``, and ``more``, every second, and evaluates
+    ``rules``."""
     address = free_address()
+    (folder / "rules.yml").write_text(rules)
     config = folder / "prometheus.yml"
     config.write_text(
         json.dumps(
             {
                 "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+                "rule_files": ["rules.yml"] * bool(rules),
                 "scrape_configs": [
-                    {"job_name": "straggler", "static_configs": [{"targets": [target]}]}
+                    {"job_name": "straggler", "static_configs": [{"targets": [target, *more]}]}
                 ],
             }
         )
@@ -50,6 +58,11 @@ def running_prometheus(
 
 def query(kit: Any, address: str, text: str) -> list[tuple[str, str]]:
     """(rank, value) of every series that the query gives; nothing while it starts up."""
+    return [(labels.get("rank", ""), value) for labels, value in samples(kit, address, text)]
+
+
+def samples(kit: Any, address: str, text: str) -> list[tuple[dict[str, str], str]]:
+    """Labels and value of the same."""
     path = "/api/v1/query?" + urllib.parse.urlencode({"query": text})
     try:
         answer = kit.ask(address, "GET", path)
@@ -58,4 +71,4 @@ def query(kit: Any, address: str, text: str) -> list[tuple[str, str]]:
     if answer.status != 200:
         return []
     result = answer.json()["data"]["result"]
-    return [(one["metric"].get("rank", ""), one["value"][1]) for one in result]
+    return [(one["metric"], one["value"][1]) for one in result]

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from otel_straggler import semconv
 from otel_straggler.collector.ingest.intake import ByteBudget
-from otel_straggler.collector.runs.admission import LIVE_S, AdmissionControl, Eviction
+from otel_straggler.collector.runs.admission import AdmissionControl, Eviction
+from otel_straggler.collector.runs.places import LIVE_S
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import ScoringSettings
 from otel_straggler.collector.worker import Worker
@@ -23,6 +25,7 @@ from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans
 
 from .watched_world import WatchedWorld
+from .ways import WAYS, Way
 
 Start = Callable[..., Any]
 
@@ -202,6 +205,67 @@ def test_of_one_request_only_what_is_turned_away_is_left_out(kit: Any) -> None:
     assert isinstance(heartbeats, DecodedMetrics)
     assert [b.source.run_id for b in heartbeats.heartbeats] == ["run"]
     assert its.control.counts["run"] == 2
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_run_without_a_place_is_asked_to_wait_and_gets_one(
+    start: Start, kit: Any, way: Way
+) -> None:
+    """Never an answer that it is taken, and then dropped: all is refused until the place is free,
+    and is scored from then on."""
+    live = start(scoring__max_runs=1)
+    first, second = (kit.rank(0, 1, run_id=name) for name in ("first", "second"))
+    assert way.send(live, kit.spans_of(first, range(8))).what == "ok"
+    for signal, body in (
+        ("traces", kit.spans_of(second, range(8))),
+        ("metrics", kit.beat_of(second, sent_at_s=1.0)),
+    ):
+        refused = way.send(live, body, signal)
+        assert refused.what == "limited"
+        assert "1 runs are watched (scoring.max_runs), and 'second' is not" in refused.message
+    assert way.send(live, kit.spans_of(first, range(8, 12))).what == "ok"
+    ended = kit.beat_of(first, sent_at_s=1.0, finished_at_s=2.0, outcome="ok")
+    assert way.send(live, ended, "metrics").what == "ok"
+    spans = kit.spans_of(second, range(8))
+    assert kit.eventually(lambda: way.send(live, spans).what == "ok")
+    assert kit.eventually(lambda: live.windows("second"))
+    requests = live.samples(semconv.COLLECTOR_REQUESTS.prometheus_name, answer="limited")
+    assert {dict(labels)["signal"] for labels in requests} == {"traces", "metrics"}
+
+
+def test_the_answer_says_when_to_ask_again(start: Start, kit: Any) -> None:
+    """429, as OTLP has it for a client that may come later."""
+    live = start(scoring__max_runs=1)
+    bodies = [kit.beat_of(kit.rank(0, 1, run_id=name), sent_at_s=1.0) for name in "ab"]
+    taken, refused = (live.post(body, "metrics") for body in bodies)
+    assert (taken.status, refused.status) == (200, 429)
+    assert refused.headers["retry-after"] == "30"
+
+
+def test_of_a_request_of_several_runs_those_with_a_place_are_taken(start: Start, kit: Any) -> None:
+    """As from an OpenTelemetry Collector: a partial success says how many spans are not, and why.
+    Sending it again would count the others twice."""
+    live = start(scoring__max_runs=1)
+    first, second = (kit.rank(0, 1, run_id=name) for name in ("first", "second"))
+    live.post(kit.spans_of(first, range(4)))
+    body = kit.spans_of(first, range(4, 8)) + kit.spans_of(second, range(3))  # messages are joined
+    answer = WAYS[0].send(live, body)
+    assert (answer.what, answer.rejected) == ("ok", 3)
+    assert "'second' is not one of them" in answer.message
+    assert kit.eventually(lambda: live.windows("first"))
+    assert live.value(semconv.COLLECTOR_REJECTED, what="run") == 1
+
+
+def test_many_new_runs_at_once_get_as_many_places_as_there_are(start: Start, kit: Any) -> None:
+    """Who was answered 200 is watched, whatever came between two looks of the scoring thread."""
+    live = start(scoring__max_runs=5)
+    bodies = [kit.beat_of(kit.rank(0, 1, run_id=f"r{n}"), sent_at_s=1.0) for n in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda body: live.post(body, "metrics").status, bodies))
+    taken = {f"r{n}" for n, status in enumerate(answers) if status == 200}
+    assert (len(taken), set(answers)) == (5, {200, 429})
+    assert kit.eventually(lambda: live.value(semconv.COLLECTOR_RUNS) == 5)
+    assert {run["run_id"] for run in live.get("/v1/runs").json()["runs"]} == taken
 
 
 def test_the_mistake_is_told_where_people_look(

@@ -365,10 +365,11 @@ def test_hostile_texts_reach_prometheus_whole() -> None:
         hang_text=awkward,
         culprits=(Culprit(rank=1, node=awkward, role=awkward, why="lost"),),
         ranks={"lost": 1},
+        unscored_text=awkward,
     )
     page = alert_families(run, 'collector="c"').render().decode()
     samples = [s for family in text_string_to_metric_families(page) for s in family.samples]
-    assert len(samples) == 18 + len(DROP_REASONS)
+    assert len(samples) == 19 + len(DROP_REASONS)
     assert {s.labels["run_id"] for s in samples} == {awkward}
     (info,) = [s for s in samples if s.name == semconv.RUN_HANG_INFO.prometheus_name]
     assert (info.labels["sentence"], info.labels["why"]) == (awkward, "lost")

@@ -64,6 +64,7 @@ def test_a_credential_is_a_token_its_digest_a_certificate_or_a_user(tmp_path: Pa
         ("ingest someone token:0123456789abcdef max_series=-1", "max_series=N"),
         ("ingest someone token:0123456789abcdef spans_per_s=fast", "spans_per_s=N"),
         ("ingest someone token:0123456789abcdef ranks=7", "of an ingest grant"),
+        ("read someone token:0123456789abcdef expires=2027-02-30", "expires=YEAR-MONTH-DAY"),
     ],
 )
 def test_a_wrong_line_stops_the_start_without_showing_a_token(
@@ -161,6 +162,30 @@ def test_a_grant_has_so_many_runs_and_no_more(start: Any, kit: Any, tmp_path: Pa
     refused = send(3, "metrics")
     assert (refused.status, b"its grant allows 2" in refused.body) == (403, True)
     assert [send(number).status for number in (1, 2)] == [200, 200]
+
+
+def test_a_credential_is_none_from_the_end_of_its_last_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """UTC. The log says so once; another day in its line lets it in again."""
+    file = tmp_path / "grants"
+    file.write_text(
+        f"operate alice token:{TOKEN} expires=1970-01-02\n"
+        "read b certificate:b.example expires=1970-01-02\n"
+    )
+    now = [0.0]
+    book = GrantBook([str(file)], lambda: now[0], lambda: now[0])
+    b = Peer(names=("b.example",))
+    now[0] = 2 * 86_400.0 - 1.0
+    assert [who and who.name for who in (book.of_token(TOKEN), book.of_peer(b))] == ["alice", "b"]
+    now[0] += 1.0
+    assert [book.of_token(TOKEN), book.of_token(TOKEN), book.of_peer(b)] == [None] * 3
+    printed = [r.getMessage() for r in caplog.records]
+    assert len(printed) == 2
+    assert "the grant alice ends on 1970-01-03 00:00 UTC" in printed[0]
+    file.write_text(f"operate alice token:{TOKEN} expires=1970-01-09\n")
+    now[0] += 2.0
+    assert book.of_token(TOKEN) is not None
 
 
 @pytest.mark.parametrize("limit", ["spans_per_s", "bytes_per_s"])

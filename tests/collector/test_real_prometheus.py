@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .prometheus_server import query, running_prometheus
+from otel_straggler.alerts.prometheus import rules_file
+from otel_straggler.alerts.settings import AlertSettings
 
+from .prometheus_server import query, running_prometheus, samples
+
+Start = Callable[..., Any]
 pytestmark = pytest.mark.real_server
 
 
@@ -33,3 +39,27 @@ def test_prometheus_scrapes_and_queries_scores(
         assert query(kit, address, "count(straggler_rank_straggling == 0)") == [("", "4")]
         assert query(kit, address, "straggler_run_world_size")[0][1] == "4"
         assert query(kit, address, "count(straggler_rank_step == 4)")[0][1] == "4"
+
+
+def test_what_only_prometheus_can_notice(
+    start: Start, kit: Any, prometheus: str, tmp_path: Path
+) -> None:
+    """A target that never answered, and a collector that is gone until it is back."""
+    live = start(metrics__collector_id="c1")
+    listen = live.addresses["metrics"]
+    rules = rules_file(AlertSettings(collector_down_for_seconds=0.0, evaluation_seconds=1.0))
+
+    def firing() -> set[tuple[str, str]]:
+        found = samples(kit, address, 'ALERTS{alertstate="firing", alertname!="StragglerWatchdog"}')
+        return {(its["alertname"], its.get("instance") or its["collector"]) for its, _ in found}
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        dead = f"127.0.0.1:{taken.getsockname()[1]}"
+        with running_prometheus(prometheus, listen, tmp_path, dead, rules=rules) as address:
+            never = ("StragglerTargetDown", dead)
+            kit.eventually(lambda: firing() == {never})
+            live.stop(1.0)
+            kit.eventually(lambda: firing() == {never, ("StragglerCollectorDown", "c1")})
+            start(metrics__collector_id="c1", metrics__listen=listen)
+            kit.eventually(lambda: firing() == {never})

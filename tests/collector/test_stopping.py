@@ -16,7 +16,7 @@ from otel_straggler.cli.collector import has_ended
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.reader import HistoryReader
 from otel_straggler.collector.ingest.intake import ByteBudget
-from otel_straggler.collector.service import Stopping
+from otel_straggler.collector.stopping import Stopping
 from otel_straggler.collector.worker import Worker
 from otel_straggler.otlp.decode_metrics import MetricDecoder
 from otel_straggler.otlp.decode_spans import SpanDecoder

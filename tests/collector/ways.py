@@ -33,17 +33,18 @@ _METHODS = {
     "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
 }
 _IDS = ("traceId", "spanId", "parentSpanId")
-_HTTP = {200: "ok", 400: "malformed", 413: "too large", 503: "later"}
+_HTTP = {200: "ok", 400: "malformed", 413: "too large", 429: "limited", 503: "later"}
 _GRPC = {
     grpc.StatusCode.INVALID_ARGUMENT: "malformed",
     grpc.StatusCode.RESOURCE_EXHAUSTED: "too large",
     grpc.StatusCode.UNAVAILABLE: "later",
 }
+_RETRY_INFO = "google.rpc.retryinfo-bin"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the sender learns. Only "later" is sent again."""
+    """What the sender learns. "later" and "limited" are sent again."""
 
     what: str
     rejected: int = 0
@@ -107,7 +108,10 @@ class Way:
             try:
                 body, done = call.with_call(packed, timeout=30)
             except grpc.RpcError as error:
-                return Outcome(_GRPC[error.code()], 0, error.details())
+                says_when = _RETRY_INFO in dict(error.trailing_metadata() or ())
+                is_limited = says_when and error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+                what = "limited" if is_limited else _GRPC[error.code()]
+                return Outcome(what, 0, error.details())
         headers = dict(done.initial_metadata())
         is_scorer = headers.get(semconv.SCORER_HEADER) == semconv.WIRE_VERSION
         return Outcome("ok", *self._reported(body, signal), is_scorer)

@@ -96,13 +96,20 @@ def test_a_malformed_request_is_an_invalid_argument(export: Export, sink: Sink) 
     assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "field 3")
 
 
-@pytest.mark.parametrize("status", ["busy", "stopping"])
-def test_a_busy_service_is_unavailable_and_says_when_to_retry(
-    export: Export, sink: Sink, status: Any
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        ("busy", grpc.StatusCode.UNAVAILABLE),
+        ("stopping", grpc.StatusCode.UNAVAILABLE),
+        ("limited", grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ],
+)
+def test_a_service_that_takes_nothing_now_says_when_to_retry(
+    export: Export, sink: Sink, status: Any, code: grpc.StatusCode
 ) -> None:
     sink.answer = Answer(status=status, message="later", retry_after_s=7)
     error = refused(export, b"x")
-    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert error.code() is code
     details = Status.FromString(dict(error.trailing_metadata())["grpc-status-details-bin"])
     retry = RetryInfo()
     assert details.details[0].Unpack(retry)

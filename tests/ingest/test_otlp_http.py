@@ -85,6 +85,7 @@ def test_a_partial_success_says_how_many_and_why(
         (Answer(status="malformed", message="field 3"), 400, 3, None),
         (Answer(status="busy", message="field 3", retry_after_s=7), 503, 14, "7"),
         (Answer(status="stopping", message="field 3"), 503, 14, "1"),
+        (Answer(status="limited", message="field 3", retry_after_s=9), 429, 8, "9"),
     ],
 )
 @pytest.mark.parametrize("content_type", ["x-protobuf", "json"])

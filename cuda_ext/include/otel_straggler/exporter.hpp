@@ -358,20 +358,25 @@ class Exporter : public std::enable_shared_from_this<Exporter> {
   void send_heartbeat_if_due(std::int64_t now_ns) {
     if (now_ns < next_heartbeat_ns_) return;
     next_heartbeat_ns_ = now_ns + settings_.heartbeat_ns;
-    if (!has_sent_outcome_) send_heartbeat("", now_ns + settings_.heartbeat_ns);
+    if (has_sent_outcome_) return;
+    const double wait_s = send_heartbeat("", now_ns + settings_.heartbeat_ns);
+    const std::int64_t until_ns = now_ns + static_cast<std::int64_t>(wait_s * 1e9);
+    next_heartbeat_ns_ = std::max(next_heartbeat_ns_, until_ns);
   }
 
-  void send_heartbeat(const std::string& outcome, std::int64_t until_ns) {
-    if (!settings_.sends_metrics) return;
+  // For how many seconds the server wants nothing more: its limits are reached.
+  double send_heartbeat(const std::string& outcome, std::int64_t until_ns) {
+    if (!settings_.sends_metrics) return 0.0;
     const std::int64_t deadline_ns =
         std::min(until_ns, monotonic_ns() + settings_.metrics_timeout_ns);
     const Surroundings now = recorder_->header().surroundings.load();
     const auto [resource, info] = description(now.epoch);
-    if (resource.empty()) return;  // a heartbeat without a sender
+    if (resource.empty()) return 0.0;  // a heartbeat without a sender
     const proto::Bytes body = heartbeats_.request(heartbeat(now, outcome), resource, info);
     const Answer answer = metrics_.post(proto::view_of(body), deadline_ns);
     if (answer.is_scorer && settings_.is_one_origin) mark_scorer();
     if (answer.is_success()) sender_.mark_reachable();
+    return answer.status == kTooManyRequests ? answer.retry_after_s.value_or(0.0) : 0.0;
   }
 
   Heartbeat heartbeat(const Surroundings& now, const std::string& outcome) {

@@ -15,6 +15,7 @@
 namespace otel_straggler {
 
 inline constexpr int kNoAnswer = 0;
+inline constexpr int kTooManyRequests = 429;
 inline constexpr std::size_t kLongestHead = 65'536;
 inline constexpr std::size_t kLongestBody = 4 * 1'024 * 1'024;
 inline constexpr double kLongestRetryAfterS = 300.0;
@@ -30,7 +31,7 @@ struct Answer {
 
   // Whether the same may be sent again (OTLP specification, plus lost connections).
   bool is_retryable() const {
-    return status == kNoAnswer || status == 429 || (status >= 502 && status <= 504);
+    return status == kNoAnswer || status == kTooManyRequests || (status >= 502 && status <= 504);
   }
 };
 

@@ -46,24 +46,41 @@ inline double retry_delay_s(unsigned failures, double retry_after_s, double jitt
   return std::max(ceiling_s * (0.5 + 0.5 * jitter), retry_after_s);
 }
 
+// The last field of a number and type; whether there is one, in a message that is none else.
+inline bool find_field(Bytes message, std::uint32_t wanted, WireType type, Field& found) {
+  FieldReader fields(message);
+  bool is_found = false;
+  for (Field field; fields.next(field);) {
+    if (!field.is(wanted, type)) continue;
+    found = field;
+    is_found = true;
+  }
+  return is_found && !fields.is_malformed();
+}
+
+inline Bytes bytes_in(std::string_view body) {
+  return {reinterpret_cast<const std::uint8_t*>(body.data()), body.size()};
+}
+
 // Rejected spans of an ExportTraceServiceResponse; 0 of a proxy's idea of success.
 inline std::uint64_t rejected_spans(std::string_view body) {
-  const auto read = [](Bytes message, std::uint32_t wanted, WireType type, Field& found) {
-    FieldReader fields(message);
-    bool is_found = false;
-    for (Field field; fields.next(field);) {
-      if (!field.is(wanted, type)) continue;
-      found = field;
-      is_found = true;
-    }
-    return is_found && !fields.is_malformed();
-  };
   Field partial;
   Field rejected;
-  const Bytes whole{reinterpret_cast<const std::uint8_t*>(body.data()), body.size()};
-  if (!read(whole, 1, WireType::kLength, partial)) return 0;
-  if (!read(partial.content, 1, WireType::kVarint, rejected)) return 0;
+  if (!find_field(bytes_in(body), 1, WireType::kLength, partial)) return 0;
+  if (!find_field(partial.content, 1, WireType::kVarint, rejected)) return 0;
   return static_cast<std::int64_t>(rejected.value) < 0 ? 0 : rejected.value;
+}
+
+// The message of a google.rpc.Status on one line of ASCII; empty of a proxy's page.
+inline std::string message_of(std::string_view body) {
+  constexpr std::size_t kLongest = 300;
+  Field message;
+  if (!find_field(bytes_in(body), 2, WireType::kLength, message)) return {};
+  std::string text = text_of(message.content).substr(0, kLongest);
+  for (char& letter : text) {
+    if (letter < ' ' || letter > '~') letter = '?';
+  }
+  return text;
 }
 
 class SpanSender {
@@ -174,7 +191,9 @@ class SpanSender {
     const auto end = logged_statuses_.end();
     if (std::find(logged_statuses_.begin(), end, answer.status) != end) return;
     logged_statuses_.push_back(answer.status);
-    if (notes_.size() < kMaxNotes) notes_.push_back({kind, answer.status, answer.error});
+    if (notes_.size() >= kMaxNotes) return;
+    notes_.push_back(
+        {kind, answer.status, answer.error.empty() ? message_of(answer.body) : answer.error});
   }
 
   std::uint64_t budget_bytes_;

@@ -3,7 +3,7 @@
 # role   name        credential                          limits
 ingest   team-a      sha256:8f14e45f...                  runs=team-a/
 read     prometheus  token:0f3c1d0f5c0e4bd18a3d9d5c
-operate  alice       certificate:alice.example.org
+operate  alice       certificate:alice.example.org expires=2027-03-31
 admin    local       uid:1000
 """
 
@@ -17,9 +17,11 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, cast
 
+from otel_straggler.collector.access.expiry import Expiry
 from otel_straggler.collector.access.quotas import LIMITS
 from otel_straggler.collector.access.roles import ROLES, Peer, Principal, Role
 from otel_straggler.errors import ConfigError
@@ -32,9 +34,11 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{1,500}=*")
 """What RFC 6750 lets a bearer token be; it can stand in a cookie, too."""
 _SHA256: Final = re.compile(r"[0-9a-fA-F]{64}")
 _KINDS: Final = "token:TEXT, sha256:HEX, certificate:NAME or uid:NUMBER"
+_RENEW: Final = "Give its line another day, or hand out a new credential."
 _REMEDY: Final = "See docs/operate/security.md, 'Grants'."
 _CHECK_S: Final = 1.0
 _MAX_LIMIT: Final = 10**9
+_DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +113,33 @@ def _limits(limits: Iterable[str], role: str, where: str) -> dict[str, Any]:
     for limit in limits:
         key, _, value = limit.partition("=")
         is_number = value.isascii() and value.isdecimal() and 0 < int(value) <= _MAX_LIMIT
-        if key == "runs" and value and role in ("ingest", "read"):
+        if key == "expires" and (ends_at_s := _end_of(value)) is not None:
+            result["ends_at_s"] = ends_at_s
+        elif key == "runs" and value and role in ("ingest", "read"):
             result[key] = value
         elif key in LIMITS and is_number and role == "ingest":
             result[key] = int(value)
         else:
             numbers = ", ".join(f"{each}=N" for each in LIMITS)
-            expected = f"runs=PREFIX of an ingest or read grant, {numbers} of an ingest grant"
+            expected = (
+                f"runs=PREFIX of an ingest or read grant, {numbers} of an ingest grant, "
+                "expires=YEAR-MONTH-DAY of any"
+            )
             raise ConfigError.of(f"{where}: limit", _shown(limit), expected, _REMEDY)
     return result
+
+
+def _end_of(day: str) -> float | None:
+    """The end of a day, UTC; None if it is none.
+
+    >>> _end_of("1970-01-01"), _end_of("tomorrow")
+    (86400.0, None)
+    """
+    try:
+        at = datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=timezone.utc)
+    except ValueError:
+        return None
+    return at.timestamp() + _DAY_S
 
 
 def _shown(word: str) -> str:
@@ -134,10 +156,15 @@ class GrantBook:
     """
 
     def __init__(
-        self, paths: Sequence[str], monotonic_s: Callable[[], float] = time.monotonic
+        self,
+        paths: Sequence[str],
+        monotonic_s: Callable[[], float] = time.monotonic,
+        wall_s: Callable[[], float] = time.time,
     ) -> None:
         self._paths = tuple(paths)
         self._now_s = monotonic_s
+        self._wall_s = wall_s
+        self._logged: set[str] = set()
         self._lock = threading.Lock()
         self._state = self._stat()
         self._checked_at_s = monotonic_s()
@@ -150,20 +177,30 @@ class GrantBook:
         for grant in self._current():
             if grant.kind == "sha256" and hmac.compare_digest(grant.credential, presented):
                 result = result or grant.principal
-        return result
+        return self._unless_ended(result)
 
     def of_peer(self, peer: Peer) -> Principal | None:
         """Who it is by its certificate, or by the user of its process."""
         for grant in self._current():
             if grant.kind == "certificate" and grant.credential in peer.names:
-                return grant.principal
+                return self._unless_ended(grant.principal)
             if grant.kind == "uid" and grant.credential == str(peer.uid):
-                return grant.principal
+                return self._unless_ended(grant.principal)
         return None
 
     def principals(self) -> tuple[Principal, ...]:
         """All that have a grant."""
         return tuple(grant.principal for grant in self._current())
+
+    def _unless_ended(self, who: Principal | None) -> Principal | None:
+        """Nobody once the grant has ended, which is logged once."""
+        if who is None or self._wall_s() < who.ends_at_s:
+            return who
+        if who.name not in self._logged:
+            self._logged.add(who.name)
+            ended = Expiry("grants", who.name, who.ends_at_s).text
+            _log.warning("auth: %s; its requests are refused. %s", ended, _RENEW)
+        return None
 
     def _current(self) -> tuple[Grant, ...]:
         now_s = self._now_s()

@@ -39,8 +39,8 @@ LIMITS: Final[Mapping[str, str]] = {
 
 
 class QuotaError(Exception):
-    """Raised for a request beyond a ``limit`` of a grant; ``retry_after_s``: None if it is
-    refused."""
+    """Raised for a request beyond a ``limit``; ``retry_after_s``: None if it is refused for
+    good."""
 
     def __init__(self, message: str, limit: str, retry_after_s: int | None = None) -> None:
         super().__init__(message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -50,6 +51,7 @@ class Principal:
         max_runs, max_ranks: at a time; 0 = any number.
         spans_per_s, bytes_per_s: on average, with ten seconds' worth at once; 0 = any number.
         max_series: of all its runs together, for Prometheus; 0 = its part of the budget.
+        ends_at_s: from then on it is nobody; seconds since 1970.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Principal:
     spans_per_s: float = 0.0
     bytes_per_s: float = 0.0
     max_series: int = 0
+    ends_at_s: float = math.inf
 
     def may(self, role: Role) -> bool:
         """

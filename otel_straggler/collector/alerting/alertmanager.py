@@ -112,6 +112,11 @@ class Alertmanagers:
             for outcome, count in replica.poster.counts().items()
         }
 
+    @property
+    def trouble(self) -> str:
+        """Of the first replica that has one."""
+        return next((r.poster.trouble for r in self._replicas if r.poster.trouble), "")
+
     def stop(self, deadline_s: float) -> None:
         """Send what waits, for at most ``deadline_s`` in all. Nothing is resolved."""
         until_s = time.monotonic() + deadline_s

@@ -120,9 +120,9 @@ class Firing:
             is_due = now_s - held.alert.starts_at_s < self._failed_s
             is_due &= run is None or run.failed_at_s is not None
             return "held" if is_due else "over"
-        if run is None and "run_id" in held.alert.labels:
-            if name not in HANGS:
-                return "over" if waited_s >= self._keep_s else "held"
+        if run is None and name not in HANGS:
+            return "over" if waited_s >= self._keep_s else "held"
+        if run is None:
             return "unknown" if waited_s > self._give_up_s else "held"
         if run is not None and run.state == "forgotten" and name in HANGS:
             return "unknown"

@@ -46,6 +46,7 @@ class Notifying:
         failures: evaluations that failed.
         has_moved: whether another shard has taken over a run; what fires for it is not resolved
             here, but sent by that shard.
+        troubles: of the collector now, for its alerts about itself.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Notifying:
         self._kept_at_s = time.monotonic()
         self.failures = 0
         self.has_moved: Callable[[str], bool] = lambda _: False
+        self.troubles: Callable[[], Mapping[str, str]] = dict
         self._taken_over: queue.SimpleQueue[Sequence[Alert]] = queue.SimpleQueue()
         self._origins: dict[str, str] = {}
         self._links = AlertSettings()
@@ -129,6 +131,11 @@ class Notifying:
         """Requests by (receiver, outcome)."""
         return {key: n for receiver in self._receivers for key, n in receiver.counts().items()}
 
+    @property
+    def trouble(self) -> str:
+        """Why the first receiver that does not accept alerts does not; empty if all do."""
+        return next((receiver.trouble for receiver in self._receivers if receiver.trouble), "")
+
     # --- the thread ------------------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -150,6 +157,7 @@ class Notifying:
         watched = self._worker.snapshot.watched
         if not watched.collector:
             return  # nothing has been published yet
+        watched = replace(watched, troubles=self.troubles())
         self._take_over_hangs(watched.collector)
         self._hold_taken_over()
         self._firing.drop(self.has_moved)

@@ -129,6 +129,7 @@ class Poster:
 
     Attributes:
         shown: the URL without what is secret, for messages.
+        trouble: why the last request was not accepted; empty if it was.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Poster:
         self._client = access.client(url)
         self._lock = threading.Lock()
         self._counts: Counter[str] = Counter()
-        self._trouble = ""
+        self._kind_of_trouble = self.trouble = ""
 
     def post(self, body: bytes, timeout_s: float | None = None) -> Answer:
         try:
@@ -180,12 +181,15 @@ class Poster:
 
     def _record(self, answer: Answer) -> None:
         self.count({"accepted": SENT, "later": FAILED}.get(answer.outcome, REFUSED))
-        before, self._trouble = self._trouble, answer.kind_of_trouble
+        before, self._kind_of_trouble = self._kind_of_trouble, answer.kind_of_trouble
+        is_new = self._kind_of_trouble != before
+        if is_new:
+            self.trouble = answer.why
         if not self._logs:
             return
-        if self._trouble and self._trouble != before:
+        if is_new and answer.why:
             _log.warning("alerts are not accepted: %s", answer.why)
-        elif before and not self._trouble:
+        elif before and not self._kind_of_trouble:
             _log.warning("alerts are accepted again: %s", self.shown)
 
 

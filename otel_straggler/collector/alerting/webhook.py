@@ -186,6 +186,10 @@ class Webhook:
         """(receiver, outcome) to requests."""
         return {(self._poster.name, outcome): n for outcome, n in self._poster.counts().items()}
 
+    @property
+    def trouble(self) -> str:
+        return self._poster.trouble
+
     def stop(self, deadline_s: float) -> None:
         """Send news, also what would have waited, for at most ``deadline_s``."""
         with self._changed:

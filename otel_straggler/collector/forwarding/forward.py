@@ -18,6 +18,7 @@ _log = logging.getLogger(__name__)
 
 SENT, REFUSED, DROPPED = "sent", "refused", "dropped"
 _WARN_EVERY_S = 30.0
+_NEARLY = 0.8
 
 
 class Forwarder:
@@ -27,10 +28,15 @@ class Forwarder:
 
     Args:
         url: base; requests go to ``url``/v1/traces and so on.
+
+    Attributes:
+        shown: the URL without what is secret, for messages.
+        why: of the last request that was not taken.
     """
 
     def __init__(self, url: str, *, max_queue_bytes: int, timeout_s: float = 10.0) -> None:
         self._base = url.rstrip("/")
+        self.shown, self.why = without_secrets(self._base), "it does not keep up"
         self._limit = max_queue_bytes
         self._timeout_s = timeout_s
         self._clients: dict[str, HttpClient] = {}
@@ -60,6 +66,10 @@ class Forwarder:
     def counts(self) -> dict[str, int]:
         with self._changed:
             return dict(self._counts)
+
+    @property
+    def is_nearly_full(self) -> bool:
+        return self.queued_bytes > _NEARLY * self._limit
 
     def stop(self, deadline_s: float) -> None:
         """Send what waits, for at most ``deadline_s``; the rest is dropped and counted."""
@@ -102,11 +112,9 @@ class Forwarder:
             response = self._post(item)
             if response.is_success:
                 return SENT
+            self.why = response.error or f"status {response.status}"
             if self._warnings.passes():
-                why = response.error or f"status {response.status}"
-                _log.warning(
-                    "forwarding %s to %s failed: %s", item.signal, without_secrets(self._base), why
-                )
+                _log.warning("forwarding %s to %s failed: %s", item.signal, self.shown, self.why)
             if not is_retryable(response):
                 return REFUSED
             attempt += 1

@@ -83,13 +83,23 @@ def reason_of(error: Exception) -> Reason:
 
 
 class Failures:
-    """Each reason is logged once, until writing works again."""
+    """Each reason is logged once, until writing works again.
+
+    Attributes:
+        why: the last reason, as a sentence; it stays once writing works again.
+    """
 
     def __init__(self, where: str) -> None:
         self._where = where
         self._counts: Counter[str] = Counter()
         self._logged: set[str] = set()
         self._lock = threading.Lock()
+        self.why = ""
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether nothing has been written since the last failure."""
+        return bool(self._logged)
 
     def count(self, reason: Reason, number: int, what: str = "") -> None:
         """Count lost items. From any thread."""
@@ -100,13 +110,12 @@ class Failures:
             is_new = reason not in self._logged
             self._logged.add(reason)
         if is_new:
+            detail = f" ({what})" if what else ""
+            self.why = f"the history {self._where} cannot be written: {REASONS[reason]}{detail}"
             _log.warning(
-                "the history %s cannot be written: %s%s. Scoring continues; "
-                "straggler_collector_history_failures_total counts the lost items.",
-                self._where,
-                REASONS[reason],
-                f" ({what})" if what else "",
-            )
+                "%s. Scoring continues; straggler_collector_history_failures_total counts the "
+                "lost items.", self.why,
+            )  # fmt: skip
 
     def recovered(self) -> None:
         with self._lock:

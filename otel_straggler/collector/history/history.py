@@ -41,13 +41,17 @@ _CLOSE_S: Final = 5.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryCounts:
     """Bytes on disk, time of the oldest window or verdict, lost or late items by reason;
-    bytes of the spool (None: there is none), and its failures by reason."""
+    bytes of the spool (None: there is none), and its failures by reason; whether the history fails
+    now, and why it and the spool last did."""
 
     size_bytes: int = 0
     oldest_at_s: float | None = None
     failures: Mapping[str, int] = field(default_factory=dict)
     spool_bytes: int | None = None
     spool_failures: Mapping[str, int] = field(default_factory=dict)
+    is_failing: bool = False
+    why: str = ""
+    why_spool: str = ""
 
 
 class History:
@@ -152,6 +156,8 @@ class History:
             size_bytes=self._file.size_bytes,
             oldest_at_s=self._file.oldest_at_s,
             failures=self._failures.counts(),
+            is_failing=self._failures.is_failing,
+            why=self._failures.why,
         )
 
     def _run(self) -> None:

@@ -91,6 +91,9 @@ class Spool:
             ``fdatasync`` for all that came meanwhile), which also survives a power cut; else once
             the system has it, which survives the end of the process.
         segment_bytes: of one file.
+
+    Attributes:
+        why: the last failure, as a sentence.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class Spool:
         self._logged: set[Reason] = set()
         self._thread = threading.Thread(target=self._run, name="straggler-spool", daemon=True)
         self.id = ""
+        self.why = ""
 
     # --- opening ------------------------------------------------------------------------------
 
@@ -229,13 +233,11 @@ class Spool:
             self._counts[reason] += 1
             is_new = reason not in self._logged
             self._logged.add(reason)
+            self.why = f"spool {self._folder}: {REASONS[reason]}{f' ({what})' if what else ''}"
         if is_new:
             _log.warning(
-                "spool %s: %s%s. Scoring continues; straggler_collector_spool_failures_total "
-                "counts this.",
-                self._folder,
-                REASONS[reason],
-                f" ({what})" if what else "",
+                "%s. Scoring continues; straggler_collector_spool_failures_total counts this.",
+                self.why,
             )
 
     def _write(self, head: bytes, body: bytes) -> bool:

@@ -131,7 +131,10 @@ class HistoryWriter:
             return None if self._history is None else self._history.counts()
         spool = self._spool
         return replace(
-            self._history.counts(), spool_bytes=spool.size_bytes, spool_failures=spool.counts()
+            self._history.counts(),
+            spool_bytes=spool.size_bytes,
+            spool_failures=spool.counts(),
+            why_spool=spool.why,
         )
 
     @property

@@ -47,7 +47,10 @@ _GRACE_S: Final = 1.0
 _CODE_OF: Final = {
     "malformed": Code.INVALID_ARGUMENT,
     "forbidden": Code.PERMISSION_DENIED,
+    "limited": Code.RESOURCE_EXHAUSTED,
 }
+_RETRIED: Final = (Code.UNAVAILABLE, Code.RESOURCE_EXHAUSTED)
+"""With the time to wait, which makes the second one retryable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +154,7 @@ def _result_of(signal: Signal, answer: Answer) -> bytes | Refusal:
     if answer.status == "ok":
         return success(signal, answer.rejected, answer.message, is_json=False)
     code = _CODE_OF.get(answer.status, Code.UNAVAILABLE)
-    retry_after_s = answer.retry_after_s if code == Code.UNAVAILABLE else None
+    retry_after_s = answer.retry_after_s if code in _RETRIED else None
     return Refusal(code, answer.message, retry_after_s)
 
 

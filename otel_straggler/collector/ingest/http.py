@@ -36,13 +36,14 @@ _OFF_LOOP_BYTES = 1024 * 1024
 _SLOW_OFF_LOOP_BYTES = 64 * 1024
 """Likewise of JSON and of what C++ does not read, which takes some ten times as long."""
 
-_STATUS_OF = {"malformed": 400, "busy": 503, "stopping": 503, "forbidden": 403}
+_STATUS_OF = {"malformed": 400, "busy": 503, "stopping": 503, "limited": 429, "forbidden": 403}
 _CODE_OF = {
     401: Code.UNAUTHENTICATED,
     403: Code.PERMISSION_DENIED,
     404: Code.NOT_FOUND,
     405: Code.UNIMPLEMENTED,
     413: Code.RESOURCE_EXHAUSTED,
+    429: Code.RESOURCE_EXHAUSTED,
     500: Code.INTERNAL,
     501: Code.UNIMPLEMENTED,
     503: Code.UNAVAILABLE,
@@ -208,7 +209,7 @@ class OtlpHttp:
 
     def _refusal(self, answer: Answer, head: Head) -> Response:
         response = self.failure(_STATUS_OF[answer.status], answer.message, head)
-        if response.status == 503:
+        if response.status in (429, 503):
             response.headers = {"Retry-After": str(answer.retry_after_s)}
         return response
 

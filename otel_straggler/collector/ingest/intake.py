@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from otel_straggler.collector.access.quotas import QuotaError, Quotas, Rank, Usage
 from otel_straggler.collector.access.roles import ANYBODY, Principal
 from otel_straggler.collector.history.spool import Record, Spool
-from otel_straggler.collector.runs.contents import senders_of
+from otel_straggler.collector.runs.admission import Refusal
+from otel_straggler.collector.runs.contents import Content, count_of, senders_of, without
+from otel_straggler.collector.runs.places import RETRY_AFTER_S
 from otel_straggler.errors import InputError
 from otel_straggler.model.rank import Source
 from otel_straggler.otlp.answers import Signal
@@ -27,7 +29,7 @@ from otel_straggler.otlp.metric_rules import DecodedMetrics
 from otel_straggler.otlp.span_rules import DecodedSpans, SpanNames
 
 ContentType = Literal["application/x-protobuf", "application/json"]
-AnswerStatus = Literal["ok", "malformed", "busy", "stopping", "forbidden"]
+AnswerStatus = Literal["ok", "malformed", "busy", "stopping", "limited", "forbidden"]
 PROTOBUF: Final[ContentType] = "application/x-protobuf"
 JSON: Final[ContentType] = "application/json"
 
@@ -47,9 +49,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The result of a request. A client retries ``busy`` and ``stopping`` only.
+    """The result of a request. A client retries ``busy``, ``stopping`` and ``limited`` only.
 
     Attributes:
+        status: ``busy``: the collector does not keep up; ``limited``: its sender is beyond a limit.
         rejected: spans or points that were refused: a partial success.
         stored: done once the request is on the disk, and not to be acknowledged before; None: at
             once.
@@ -140,6 +143,9 @@ class ByteBudget:
         return self._limit if signal == "metrics" else self._limit - self._limit // _KEPT_FREE
 
 
+Beyond: TypeAlias = tuple[int, str]
+"""Spans or points beyond a limit, and why."""
+_NOTHING: Final = (0, "")
 _JSON_COST: Final = 4
 _BUSY = "too much waits to be scored; send it again later"
 
@@ -165,6 +171,7 @@ class Intake:
         budget: of bytes that may wait for the worker.
         quotas: of grants.
         spool: stores each request before it is acknowledged.
+        claim: takes places for the senders of a request, before it is acknowledged.
     """
 
     def __init__(
@@ -176,8 +183,10 @@ class Intake:
         names: SpanNames | None = None,
         quotas: Quotas | None = None,
         spool: Spool | None = None,
+        claim: Callable[[Content], Refusal] = lambda _: Refusal(),
     ) -> None:
         self._spool = spool
+        self._claim = claim
         self._order = threading.Lock()
         self.ingest = ingest
         self.forward = forward
@@ -187,7 +196,7 @@ class Intake:
         self._spans = SpanDecoder(aliases, names, resources=resources)
         self._metrics = MetricDecoder(aliases, resources=resources)
         self._lock = threading.Lock()
-        self._is_open = True
+        self.is_open = True
         self._answers: Counter[tuple[str, str]] = Counter()
         self._outcomes: Counter[str] = Counter()
         self._points: Counter[str] = Counter()
@@ -195,11 +204,11 @@ class Intake:
 
     def close(self) -> None:
         """Refuse everything from now on."""
-        self._is_open = False
+        self.is_open = False
 
     def is_busy(self, signal: Signal) -> bool:
         """Whether a request would be refused now; asked before a body is read."""
-        return not self._is_open or self._budget.is_full(signal)
+        return not self.is_open or self._budget.is_full(signal)
 
     def handle(self, request: Request, max_slow_bytes: int | None = None) -> Answer:
         """Ingest one request; never raises for what is in it.
@@ -245,7 +254,7 @@ class Intake:
             )
 
     def _handle(self, request: Request, max_slow_bytes: int | None) -> Answer:
-        if not self._is_open:
+        if not self.is_open:
             return Answer(status="stopping", message="the collector is shutting down")
         size = _cost_bytes(request)
         if not self._budget.reserve(size, request.signal):
@@ -262,7 +271,7 @@ class Intake:
             self._budget.release(size)
             if error.retry_after_s is None:
                 return Answer(status="forbidden", message=str(error), reason=error.limit)
-            return Answer(status="busy", message=str(error), retry_after_s=error.retry_after_s)
+            return Answer(status="limited", message=str(error), retry_after_s=error.retry_after_s)
         except BaseException:
             self._budget.release(size)
             raise
@@ -277,15 +286,32 @@ class Intake:
             self._budget.release(size)  # nothing of a launcher
             return Answer(status="ok"), None
         self._check(request, content)
+        content, refused = self._with_places(content)
         stored = self._hand_over(request, content, size)
         spans = content if isinstance(content, DecodedSpans) else None
-        answer = _partial(content.rejected, "data points" if spans is None else "spans")
-        return answer if stored is None else replace(answer, stored=stored), spans
+        what = "data points" if spans is None else "spans"
+        answer = replace(_partial(content.rejected, refused, what), stored=stored)
+        return answer, spans
 
     def _check(self, request: Request, content: DecodedSpans | DecodedMetrics) -> None:
         """ForeignRunError or QuotaError if the sender may not send this."""
         check_runs(request.sender, content.run_ids)
         self._quotas.spend(request.sender, usage_of(content, len(request.body)))
+
+    def _with_places(self, content: Content) -> tuple[Content, Beyond]:
+        """A request without what is beyond the limits of runs and groups, and what that was.
+
+        Raises:
+            QuotaError: nothing is left of it.
+        """
+        refusal = self._claim(content)
+        if not refusal.senders:
+            return content, _NOTHING
+        left = without(content, refusal.senders)
+        n_left = count_of(left)
+        if not n_left:
+            raise QuotaError(refusal.why, "runs", RETRY_AFTER_S)
+        return left, (max(count_of(content) - n_left, 1), refusal.why)
 
     def _decode(
         self,
@@ -370,10 +396,10 @@ def _cost_bytes(request: Request) -> int:
     return len(request.body) * (_JSON_COST if request.content_type == JSON else 1)
 
 
-def _partial(rejected: dict[str, int], what: str) -> Answer:
-    if not rejected:
-        return Answer(status="ok")
-    reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(rejected.items()))
+def _partial(malformed: dict[str, int], beyond: Beyond, what: str) -> Answer:
+    n_beyond, why = beyond
+    reasons = ", ".join(f"{reason}: {count}" for reason, count in sorted(malformed.items()))
+    messages = [f"malformed {what}: {reasons}"] * bool(malformed) + [why] * bool(n_beyond)
     return Answer(
-        status="ok", rejected=sum(rejected.values()), message=f"malformed {what}: {reasons}"
+        status="ok", rejected=sum(malformed.values()) + n_beyond, message="; ".join(messages)
     )

@@ -79,6 +79,11 @@ class _Group:
         return bool(gone)
 
 
+def coverage_of(window: WindowScores) -> float:
+    """Part of the ranks of its world that a window has."""
+    return len(window.sources) / max(window.world_size, len(window.sources), 1)
+
+
 class RunScores:
     """The scores of one run. Owned by one thread.
 
@@ -135,6 +140,11 @@ class RunScores:
     def newest_of_each_kind(self) -> list[WindowScores]:
         """The newest closed windows of every group, by step and by time."""
         return [window for group in self._groups.values() for window in group.newest_windows]
+
+    def newest_of(self, group: str) -> WindowScores | None:
+        """The newest closed window of a group."""
+        its = self._groups.get(group)
+        return None if its is None else its.newest
 
     def shown_rows(self) -> list[ShownRows]:
         """All scores as tables: what :meth:`families` shows without folding."""
@@ -227,10 +237,8 @@ class RunScores:
         if newest is None:
             return
         text = self._group_labels(newest, constant_labels)
-        reporting = len(newest.sources)
-        expected = max(newest.world_size, reporting, 1)
-        families.add(semconv.RUN_RANKS_REPORTING, text, reporting)
-        families.add(semconv.RUN_COVERAGE, text, reporting / expected)
+        families.add(semconv.RUN_RANKS_REPORTING, text, len(newest.sources))
+        families.add(semconv.RUN_COVERAGE, text, coverage_of(newest))
         windows = reversed(group.newest_windows)
         sections = (section for window in windows for section in window.sections)
         for section, kind in {section.name: section.kind for section in sections}.items():

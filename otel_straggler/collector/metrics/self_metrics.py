@@ -9,6 +9,7 @@ from typing import Any, Final, get_args
 
 from otel_straggler import semconv
 from otel_straggler._version import __version__
+from otel_straggler.collector.access.expiry import Expiry
 from otel_straggler.collector.api.commands import OUTCOMES
 from otel_straggler.collector.forwarding.deciding import KEPT, LEFT_OUT
 from otel_straggler.collector.forwarding.sampling import SamplingCounts
@@ -64,9 +65,12 @@ def self_families(
     alert_failures: int = 0,
     connections_cut: Mapping[str, int] | None = None,
     refused: Mapping[str, int] | None = None,
+    troubles: Mapping[str, str] | None = None,
+    expiries: Iterable[Expiry] = (),
 ) -> Families:
     constant = constant_labels(collector_id, cluster)
     own = _Own(constant)
+    own.add_troubles(troubles or {}, expiries)
     own.add(semconv.COLLECTOR_START, started_at_s)
     build = {"version": __version__, "python": platform.python_version()}
     own.add(semconv.COLLECTOR_BUILD_INFO, 1, **build, native="no" if NATIVE is None else "yes")
@@ -131,6 +135,14 @@ class _Own:
         """The counts of ``keys``, in order; 0 where there is none."""
         for key in keys:
             self.add(metric, counts.get(key, 0), **{name: key})
+
+    def add_troubles(self, troubles: Mapping[str, str], expiries: Iterable[Expiry]) -> None:
+        for what in semconv.TROUBLES:
+            sentence = troubles.get(what, "")
+            value = int(what in troubles)
+            self.add(semconv.COLLECTOR_TROUBLE, value, what=what, sentence=sentence)
+        for each in expiries:
+            self.add(semconv.COLLECTOR_EXPIRY, each.at_s, what=each.what, name=each.name)
 
     def add_intake(self, intake: IntakeCounts) -> None:
         for each in SPAN_OUTCOMES:

@@ -207,6 +207,8 @@ def alert_families(run: RunStatus, constant_labels: str) -> Families:
     families.add(semconv.RUN_INFO, f"{described},{text}", 1)
     families.add(semconv.RUN_PAGES, text, int(run.pages))
     families.add(semconv.RUN_SCORING_FAILING, text, int(run.is_failing))
+    named = labels(ranks=run.unscored_text)
+    families.add(semconv.RUN_RANKS_UNSCORED, f"{named},{text}", run.unscored)
     if run.failed_at_s is not None:
         sentence = labels(sentence=run.failure_text)
         families.add(semconv.RUN_FAILED, f"{sentence},{text}", run.failed_at_s)

@@ -9,11 +9,14 @@ then ``forgotten`` for an hour before it is evicted.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Final, Literal, TypeAlias
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
 
 from otel_straggler.collector.runs.contents import Content, senders_of, without
+from otel_straggler.collector.runs.places import LIVE_S, Places, Refused, What
 from otel_straggler.collector.runs.run import Run
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.settings import ScoringSettings
@@ -22,10 +25,7 @@ from otel_straggler.model.verdict import hang_subject
 
 _log = logging.getLogger(__name__)
 
-LIVE_S: Final = 120.0
-"""What reported within this time keeps its place; twice the longest interval of a rank."""
 _MAX_REMEMBERED = 1_000
-What: TypeAlias = Literal["run", "group"]
 WHATS: Final[tuple[What, ...]] = ("run", "group")
 _WHY: Final[dict[What, str]] = {
     "run": "{maximum} runs are being watched (scoring.max_runs); further ones are rejected, "
@@ -46,31 +46,90 @@ _NAMES: Final = (
 )
 
 
+_REFUSED: Final[dict[What, str]] = {
+    "run": "{maximum} runs are watched (scoring.max_runs), and {name!r} is not one of them; it is "
+    "once one of them has ended, or is silent for two minutes",
+    "group": "{maximum} groups of this run are watched (scoring.max_groups), and {name!r} is not "
+    "one of them; it is once one of them has ended, or is silent for two minutes",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Senders of a request that have no place, and why the first of them has none."""
+
+    senders: frozenset[Source] = frozenset()
+    why: str = ""
+
+
 class AdmissionControl:
-    """Owned by the scoring thread; time is an argument. What is admitted is in ``store`` from then
-    on. Cost: some hundred ns per known source, O(runs) per source of a new run."""
+    """Admits what has a place (:class:`Places`). Thread-safe; time is an argument. What the scoring
+    thread admits is in ``store`` from then on.
+
+    Attributes:
+        counts: rejected requests, by what there are too many of.
+    """
 
     def __init__(self, limits: ScoringSettings, store: RunStore) -> None:
         self._store = store
+        self._places = Places(limits.max_runs, limits.max_groups)
         self._max: dict[What, int] = {"run": limits.max_runs, "group": limits.max_groups}
         self._max_section_names = limits.max_section_names
         self._rejected: dict[tuple[What, str], float] = {}
         self._logged: set[str] = set()
+        self._lock = threading.Lock()
         self.counts: Counter[What] = Counter()
 
+    # --- from any thread -------------------------------------------------------------------------
+
+    def claim(self, content: Content, now_s: float) -> Refusal:
+        """Take a place for each sender of a request, before it is acknowledged; returns those that
+        get none."""
+        refused = self._places.claim(senders_of(content), now_s)
+        if not refused:
+            return Refusal()
+        self._reject(refused, now_s)
+        what = next(what for what in WHATS if what in refused.values())
+        source = next(source for source, its in refused.items() if its == what)
+        name = source.run_id if what == "run" else source.group
+        why = _REFUSED[what].format(maximum=f"{self._max[what]:,}", name=name[:60])
+        return Refusal(frozenset(refused), why)
+
+    def problem(self, what: What) -> str:
+        """That there are too many, and what to do; empty if nothing was rejected lately."""
+        with self._lock:
+            names = [name for kind, name in self._rejected if kind == what]
+            is_cut = len(self._rejected) >= _MAX_REMEMBERED
+        if not names:
+            return ""
+        count = f"{'at least ' if is_cut else ''}{len(names):,}"
+        return _WHY[what].format(maximum=self._max[what], count=count, name=names[-1][:60])
+
+    # --- of the scoring thread -------------------------------------------------------------------
+
     def admitted(self, content: Content, now_s: float) -> Content:
-        """A request without what is rejected."""
-        return without(content, self._rejected_of(senders_of(content), now_s))
+        """A request without what is rejected: nothing of what has claimed its place in time."""
+        refused = self.claim(content, now_s).senders
+        for source in senders_of(content):
+            if refused and source in refused:
+                continue
+            self._store.run(source.run_id).admitted_at_s = now_s
+            self._store.world_of(source).admitted_at_s = now_s
+        return without(content, refused)
 
     def end(self, source: Source, now_s: float) -> None:
         """A rank has ended: unless another reports, its place is free."""
+        self._places.end(source, now_s)
         self._store.run(source.run_id).admitted_at_s = now_s - LIVE_S
         self._store.world_of(source).admitted_at_s = now_s - LIVE_S
 
     def drop_old(self, now_s: float) -> None:
-        """Drop rejections that are no longer a problem."""
+        """Drop rejections that are no longer a problem, and free places of what was evicted."""
         limit_s = now_s - LIVE_S
-        self._rejected = {key: at_s for key, at_s in self._rejected.items() if at_s >= limit_s}
+        with self._lock:
+            self._rejected = {k: at_s for k, at_s in self._rejected.items() if at_s >= limit_s}
+        known = {run.run_id: run.worlds.keys() for run in self._store.runs.values()}
+        self._places.keep_only(known, now_s)
 
     def problems(self, folded_names: Mapping[str, str]) -> tuple[str, ...]:
         """Problems with their remedies; each is logged once.
@@ -78,7 +137,7 @@ class AdmissionControl:
         Args:
             folded_names: runs with too many section names, each with a folded one.
         """
-        reported = [problem for what in WHATS if (problem := self._problem(what))]
+        reported = [problem for what in WHATS if (problem := self.problem(what))]
         if folded_names:
             run_id, name = next(iter(folded_names.items()))
             maximum = self._max_section_names
@@ -86,61 +145,26 @@ class AdmissionControl:
             self._log_once("section", reported[-1])
         return tuple(reported)
 
-    def _rejected_of(self, sources: Iterable[Source], now_s: float) -> set[Source]:
-        rejected: set[Source] = set()
-        for source in sources:
-            if rejected and source in rejected:
-                continue
-            if not self._admits(source, now_s):
-                rejected.add(source)
-        return rejected
-
-    def _admits(self, source: Source, now_s: float) -> bool:
-        run = self._store.runs.get(source.run_id)
-        if run is None:
-            times = [known.admitted_at_s for known in self._store.runs.values()]
-            if not _has_room(times, self._max["run"], now_s):
-                return self._reject("run", source.run_id, now_s)
-            run = self._store.run(source.run_id)
-        run.admitted_at_s = now_s
-        world = run.worlds.get(source.group)
-        if world is None:
-            times = [known.admitted_at_s for known in run.worlds.values()]
-            if not _has_room(times, self._max["group"], now_s):
-                return self._reject("group", source.group, now_s)
-            world = self._store.world_of(source)
-        world.admitted_at_s = now_s
-        return True
-
-    def _reject(self, what: What, name: str, now_s: float) -> bool:
-        self.counts[what] += 1
-        key = what, name
-        if key in self._rejected or len(self._rejected) < _MAX_REMEMBERED:
-            self._rejected[key] = now_s
-        if what not in self._logged:
-            self._log_once(what, self._problem(what))
-        return False
+    def _reject(self, refused: Refused, now_s: float) -> None:
+        named = {
+            (what, source.run_id if what == "run" else source.group)
+            for source, what in refused.items()
+        }
+        with self._lock:
+            self.counts.update({what for what, _ in named})
+            for key in named:
+                if key in self._rejected or len(self._rejected) < _MAX_REMEMBERED:
+                    self._rejected[key] = now_s
+        for what in {what for what, _ in named}:
+            if what not in self._logged:
+                self._log_once(what, self.problem(what))
 
     def _log_once(self, what: str, problem: str) -> None:
-        if what not in self._logged:
+        with self._lock:
+            is_new = what not in self._logged
             self._logged.add(what)
+        if is_new:
             _log.warning("%s", problem)
-
-    def _problem(self, what: What) -> str:
-        names = [name for kind, name in self._rejected if kind == what]
-        if not names:
-            return ""
-        more = "at least " if len(self._rejected) >= _MAX_REMEMBERED else ""
-        count = f"{more}{len(names):,}"
-        return _WHY[what].format(maximum=self._max[what], count=count, name=names[-1][:60])
-
-
-def _has_room(admitted_at_s: Collection[float], limit: int, now_s: float) -> bool:
-    """Silent ones give way; they are evicted at the next publication."""
-    if len(admitted_at_s) < limit:
-        return True
-    live = sum(now_s - at_s < LIVE_S for at_s in admitted_at_s)
-    return live < limit and len(admitted_at_s) < 2 * limit
 
 
 SHOWN_S: Final = 3_600.0

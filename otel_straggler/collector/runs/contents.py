@@ -113,6 +113,15 @@ def _with_sources(times: KernelTimes | None, others: Mapping[Source, Source]) ->
     return replace(times, sources=tuple(others.get(source, source) for source in times.sources))
 
 
+def count_of(content: Content) -> int:
+    """Spans and reports in it that a sender is known of."""
+    if isinstance(content, DecodedSpans):
+        return max(len(content.batch), len(content.progress))
+    parts = (content.heartbeats, content.section_times, content.passthrough, content.launches)
+    kernels = content.kernel_times
+    return sum(map(len, parts)) + (0 if kernels is None else len(kernels))
+
+
 def size_of(content: Content) -> int:
     """Bytes in memory, roughly."""
     if isinstance(content, DecodedSpans):

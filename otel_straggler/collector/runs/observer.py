@@ -201,7 +201,6 @@ class Observer:
         """Evict what is over or too much; windows that were open are still published and kept.
         Cost: O(runs)."""
         now_s = self._clock.at_s(now_ns)
-        self._admission.drop_old(now_s)
         self._plausibility.drop_old(now_s)
         for run in list(self._store.runs.values()):
             for group in self._eviction.due_worlds(run, now_s):
@@ -209,6 +208,7 @@ class Observer:
                 self._store.evict_world(run.run_id, group)
         runs = self._store.runs.values()
         self.evict_runs(self._eviction.due_runs(runs, needs_somebody, now_s), now_ns)
+        self._admission.drop_old(now_s)
 
     def evict_runs(self, run_ids: Iterable[str], now_ns: int) -> None:
         for run_id in run_ids:

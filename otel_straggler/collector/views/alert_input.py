@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from otel_straggler.alerts.rule import Culprit, RunStatus, Score, Scores, TimedOut
-from otel_straggler.collector.metrics.score_series import RunScores
+from otel_straggler.collector.metrics.score_series import RunScores, coverage_of
 from otel_straggler.collector.metrics.series_choice import ShownRows, by_group, lowest
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.run import World
@@ -86,6 +86,8 @@ def _watched(
         dropped=status.dropped,
         hourly_goodput=_hourly_goodput(view, group),
         **_failure(view, group),
+        **_unscored(status, scores.ranks),
+        coverage=scores.coverage,
         is_failing=view.failure_of(group) is not None and (hang is None or hang.state not in ENDS),
     )
 
@@ -121,6 +123,19 @@ def _failure(view: RunView, group: str) -> dict[str, Any]:
     if failure is None or view.now_s < failure.final_at_s:
         return {}
     return {"failed_at_s": failure.final_at_s, "failure_text": failure_text(failure)}
+
+
+def _unscored(world: WorldStatus, scored: frozenset[int]) -> dict[str, Any]:
+    """Ranks that report and have no score. Where none has one, that is no finding about a rank.
+    Cost: O(ranks) of a set's difference, and an object for each rank without a score."""
+    if not scored:
+        return {}
+    ranks = sorted(
+        rank
+        for rank in world.ranks.keys() - scored
+        if world.ranks[rank].finished_at_s is None and world.ranks[rank].sent_at_s is not None
+    )
+    return {"unscored": len(ranks), "unscored_text": ranks_text(ranks)} if ranks else {}
 
 
 def _hourly_goodput(view: RunView, group: str) -> float:
@@ -181,14 +196,16 @@ def _slowdown(run_verdicts: RunVerdicts, group: str) -> float:
 def newest_scores(scores: RunScores) -> dict[str, NewestScores]:
     """By group. Cost: O(ranks * sections), and an object for each of at most 60 scores a group."""
     tables = by_group(scores.shown_rows())
-    windows = scores.newest_of_each_kind()
+    windows, ranks = scores.newest_of_each_kind(), scores.ranks()
     result = {}
     for group, at_s in scores.scored_at_s.items():
-        its = tables.get(group, [])
+        its, newest = tables.get(group, []), scores.newest_of(group)
         result[group] = NewestScores(
             at_s=at_s,
             lowest=Scores(**{field.name: _lowest(its, field.name) for field in fields(Scores)}),
             data_sections=_data_sections(w for w in windows if w.group == group),
+            ranks=frozenset(rank for its_group, rank in ranks if its_group == group),
+            coverage=math.nan if newest is None else coverage_of(newest),
         )
     return result
 

@@ -66,7 +66,7 @@ class ScoreSettings:
         100,
         integer(1),
         "runs kept; the one idle longest of those that have ended or are silent is evicted first. "
-        "Further ones are rejected while all are active",
+        "Further ones are refused (429) while all are active",
     )
     evict_run_s: float = option(
         3_600.0, above(0), "a run without spans or heartbeats for so long is evicted"

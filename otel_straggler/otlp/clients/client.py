@@ -15,7 +15,8 @@ from typing import Any, Literal, Protocol
 from otel_straggler.config import Endpoint
 
 NO_ANSWER = 0
-RETRYABLE_STATUS = frozenset({429, 502, 503, 504})
+TOO_MANY_REQUESTS = 429
+RETRYABLE_STATUS = frozenset({TOO_MANY_REQUESTS, 502, 503, 504})
 FIRST_DELAY_S = 1.0
 MAX_DELAY_S = 30.0
 MAX_RETRY_AFTER_S = 300.0

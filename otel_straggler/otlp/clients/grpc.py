@@ -29,7 +29,7 @@ from google.rpc.status_pb2 import Status
 
 from otel_straggler.config import Compression
 from otel_straggler.errors import ConfigError
-from otel_straggler.otlp.clients.client import NO_ANSWER, Response
+from otel_straggler.otlp.clients.client import NO_ANSWER, TOO_MANY_REQUESTS, Response
 from otel_straggler.otlp.clients.http import CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
 from otel_straggler.secret import reveal
 
@@ -58,8 +58,6 @@ _STATUS: Final = {
     "DEADLINE_EXCEEDED": 504,
 }
 """The HTTP status that means the same: those that OTLP calls retryable are 503 and 504."""
-_TOO_MANY_REQUESTS = 429
-"""RESOURCE_EXHAUSTED from a server that says when to come back."""
 _OPTIONS: Final = (
     # A connection of our own: neither its waits nor its end are shared with the user's channels.
     ("grpc.use_local_subchannel_pool", 1),
@@ -217,7 +215,7 @@ class GrpcClient:
         if retry_after is not None:
             headers["retry-after"] = str(retry_after)
             if name == "RESOURCE_EXHAUSTED":
-                return Response(_TOO_MANY_REQUESTS, headers, error=text)
+                return Response(TOO_MANY_REQUESTS, headers, error=text)  # it says when
         if name in {"UNAVAILABLE", "DEADLINE_EXCEEDED"} and not headers:
             self.close()
             return Response(NO_ANSWER, error=text)
