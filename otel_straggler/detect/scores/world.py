@@ -328,6 +328,7 @@ class WorldScorer:
             closed_by=cause,
             full_steps=self._settings.window_steps or 0,
             counted_kernels=None if kernels is None else kernels.of_window,
+            incarnation=self._incarnation(rows.sources[0].attempt, stream),
         )
         counts = self._shared.counts
         counts.duplicates += scores.duplicates
@@ -335,6 +336,12 @@ class WorldScorer:
         counts.scored += len(rows) - scores.duplicates - scores.superseded
         counts.windows[cause] = counts.windows.get(cause, 0) + 1
         return scores
+
+    def _incarnation(self, attempt: int, stream: Stream) -> int:
+        """How often the attempt has begun again before the stream; 0 for one that is dropped."""
+        known = self._attempts.get(attempt)
+        streams = [] if known is None else known.streams
+        return next((at for at, each in enumerate(streams) if each is stream), 0)
 
     def _due_windows(
         self, now_ns: int, newest: Stream | None
