@@ -91,8 +91,18 @@ all on hosts under maintenance, stay in mode `observe`. Rules read the mode from
 ## The alerts
 {alerts}
 Labels: `alertname`, `severity`, `domain`, `mode`, `collector`, and as they apply `cluster`, \
-`team`, `run_id`, `job_name`, `group`, `rank`, `node`, `role`, `section`, `cause`, `reason`. An \
-alert names at most 20 ranks of a run.
+`team`, `run_id`, `job_name`, `group`, `rank`, `node`, `role`, `section`, `cause`, `reason`, \
+`subjects`. Up to five slow ranks or hosts of a run with one cause have an alert each. More of \
+them are one alert, without `rank` and `node` and with `subjects`, which counts them and names the \
+worst five; one that is named stays named while it is slow. It goes on as long as any other after \
+they have become five again; then these have alerts of their own at once. An alert on a hang names \
+at most 20 ranks.
+
+`StragglerRankDegraded` compares a rank with its own best in the same work: in earlier attempts of \
+the run, and in runs of the same job on the same device whose sections cost about the same (within \
+20 %). A run with another configuration begins anew. Where more than half of the ranks are slower \
+than they were, `StragglerRunDegraded` says so, and a rank has an alert only if it has lost a \
+tenth more than most others.
 
 An alert fires only while its run is as the column "while the run" says, and ends with it at once: \
 *trains*; *works*: trains, starts, or has no known state, but neither hangs nor has ended; \
@@ -111,8 +121,8 @@ missing data; while `StragglerRunForgotten` fires: `StragglerRunHung`;
 - for the same run and node, while `StragglerHostSlow` fires: alerts on slow ranks there (a \
 warning never inhibits a critical alert);
 - for the same run, while `StragglerRankStraggling` or `StragglerHostSlow` fires: \
-`StragglerScoreLow` and `StragglerRankDegraded`, also on other ranks, which wait for the slow one \
-inside their sections;
+`StragglerScoreLow`, `StragglerRankDegraded` and `StragglerRunDegraded`, also on other ranks, \
+which wait for the slow one inside their sections;
 - for the same collector, while `StragglerCollectorDown` fires: silent runs and missing data, \
 never a hung run.
 
@@ -173,7 +183,7 @@ For `otel-straggler alerts render --set NAME=VALUE`.
 def _alerts(settings: AlertSettings) -> str:
     rows = []
     for name in NAMES:
-        rules = [rule for rule in CATALOGUE if rule.name == name]
+        rules = [rule for rule in CATALOGUE if rule.name == name and rule.counts is None]
         rule = rules[0]
         waits_s = rule.for_s(settings)
         rows.append(

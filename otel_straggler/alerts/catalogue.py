@@ -22,6 +22,7 @@ _NODE: Final = ("cluster", "run_id", "node", "mode")
 _NODE_OF_GROUP: Final = ("cluster", "run_id", "group", "node", "mode")
 _RANK: Final = ("cluster", "run_id", "group", "rank", "mode")
 _COLLECTOR: Final = ("cluster", "collector", "mode")
+_SCORES: Final = ("StragglerScoreLow", "StragglerRankDegraded", "StragglerRunDegraded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,8 @@ INHIBITIONS: Final = (
         "not_graver",
     ),
     # Low scores of other ranks are then of sections in which they wait for the slow one.
-    Inhibition("StragglerRankStraggling", ("StragglerScoreLow", "StragglerRankDegraded"), _RUN),
-    Inhibition("StragglerHostSlow", ("StragglerScoreLow", "StragglerRankDegraded"), _RUN),
+    Inhibition("StragglerRankStraggling", _SCORES, _RUN),
+    Inhibition("StragglerHostSlow", _SCORES, _RUN),
     Inhibition("StragglerRankStraggling", ("StragglerRankStraggling",), _RANK, "milder"),
     Inhibition("StragglerHostSlow", ("StragglerHostSlow",), _NODE_OF_GROUP, "milder"),
     Inhibition("StragglerRunForgotten", ("StragglerRunHung",), _RUN),

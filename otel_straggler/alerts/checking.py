@@ -12,8 +12,11 @@ from typing import Any, Final
 
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import NAMES
+from otel_straggler.alerts.low_score_rules import low_recorded
+from otel_straggler.alerts.naming import SEVERITY
 from otel_straggler.alerts.prometheus import LABELS, label_of
-from otel_straggler.alerts.promql import RECORDED
+from otel_straggler.alerts.promql import RECORDED, subjects_name
+from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.errors import InputError, UnavailableError
 from otel_straggler.semconv import OF_RANK, Metric
 
@@ -131,7 +134,18 @@ CONSTANT: Final = frozenset({"collector", "cluster"})
 """On every series; ``cluster`` only if ``metrics.cluster`` is set."""
 _OF_HISTOGRAM: Final = frozenset({*map(label_of, LABELS.values()), "cluster"})
 _OF_ALERT: Final = frozenset(
-    {"alertname", "alertstate", "severity", "domain", "mode", "team", *OF_RANK, "section", "cause"}
+    {
+        "alertname",
+        "alertstate",
+        "severity",
+        "domain",
+        "mode",
+        "team",
+        *OF_RANK,
+        "section",
+        "cause",
+        "subjects",
+    }
 )
 
 
@@ -140,7 +154,11 @@ def labels_by_name() -> Mapping[str, frozenset[str]]:
     histogram = semconv.SECTION_DURATION.prometheus_name
     return {
         **{m.prometheus_name: CONSTANT.union(m.published_labels) for m in _published()},
-        **{recorded.name: CONSTANT.union(recorded.of) for recorded in RECORDED},
+        **{
+            recorded.name: CONSTANT.union(recorded.of)
+            for recorded in (*RECORDED, *low_recorded(AlertSettings()))
+        },
+        **{subjects_name(*alert): CONSTANT.union(OF_RANK) for alert in SEVERITY.items()},
         f"{histogram}_bucket": _OF_HISTOGRAM | {"le"},
         f"{histogram}_sum": _OF_HISTOGRAM,
         f"{histogram}_count": _OF_HISTOGRAM,

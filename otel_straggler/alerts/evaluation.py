@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.messages import links
+from otel_straggler.alerts.naming import low_scores
 from otel_straggler.alerts.platform_rules import LOSSES_S
 from otel_straggler.alerts.rule import BARRED, AlertRule, FleetStatus, Instance, RunStatus
 from otel_straggler.alerts.settings import AlertSettings
@@ -19,6 +20,8 @@ from otel_straggler.model.alert import Alert
 from otel_straggler.model.verdict import CALLED_SLOW
 
 Labels = tuple[tuple[str, str], ...]
+_Crowd = tuple[str, str, str, str, str]
+"""Name and severity of a rule, run, group, cause."""
 
 
 @dataclass(slots=True)
@@ -76,6 +79,42 @@ class _Losses:
         return recent
 
 
+@dataclass(slots=True)
+class _Low:
+    """A low score; times of the evaluator's own clock. ``ended_at``: since when it is none."""
+
+    since: float
+    has_lasted: bool = False
+    ended_at: float | None = None
+
+
+@dataclass(slots=True)
+class _Lows:
+    """Low scores of a run, by alert and rank. One that has lasted goes on if it is low again while
+    its alert would keep firing."""
+
+    known: dict[tuple[str, int], _Low] = field(default_factory=dict)
+
+    def lasting(
+        self, run: RunStatus, settings: AlertSettings, clock: float
+    ) -> dict[tuple[str, int], float]:
+        """For how many seconds each has lasted."""
+        lasted_s = {}
+        for alert, scores in low_scores(run, settings).items():
+            for score in scores:
+                low = self.known.setdefault((alert, score.rank), _Low(clock))
+                lasted_s[alert, score.rank] = clock - low.since
+                low.ended_at = None
+                low.has_lasted |= clock - low.since >= settings.score_for_seconds
+        for key, low in list(self.known.items()):
+            if key in lasted_s:
+                continue
+            low.ended_at = clock if low.ended_at is None else low.ended_at
+            if not low.has_lasted or clock - low.ended_at >= settings.keep_firing_seconds:
+                del self.known[key]
+        return lasted_s
+
+
 class AlertEvaluator:
     """State of all alerts. One thread owns it.
 
@@ -88,6 +127,7 @@ class AlertEvaluator:
         self._active: dict[Labels, _Active] = {}
         self._losses: dict[tuple[str, str], _Losses] = {}
         self._slow_since: dict[tuple[str, str, str], float] = {}
+        self._lows: dict[tuple[str, str], _Lows] = {}
         self._clock = 0.0
         self._last_s: float | None = None
 
@@ -101,13 +141,19 @@ class AlertEvaluator:
         self._last_s = fleet.now_s
         fleet = replace(fleet, runs=tuple(self._with_past(fleet.runs)))
         holding = self._holding(fleet)
-        for labels, (rule, instance) in holding.items():
-            self._hold(labels, rule, instance, fleet.now_s)
         now = _Now(
             fleet.now_s,
             {(run.run_id, run.group): run for run in fleet.runs},
             frozenset(_subject(rule, labels) for labels, (rule, _) in holding.items()),
         )
+        crowds = self._crowds(holding, now)
+        holding = {
+            labels: (rule, instance)
+            for labels, (rule, instance) in holding.items()
+            if not crowds or _crowd_of(rule, instance) not in crowds
+        }
+        for labels, (rule, instance) in holding.items():
+            self._hold(labels, rule, instance, fleet.now_s)
         ended = list(self._end(holding, now))
         firing = [
             Alert(labels=dict(labels), annotations=each.annotations, starts_at_s=each.since_s)
@@ -117,9 +163,11 @@ class AlertEvaluator:
         return (*firing, *ended)
 
     def _with_past(self, runs: Iterable[RunStatus]) -> Iterator[RunStatus]:
-        """With the losses of the last minutes, and since when each subject is called slow."""
+        """With the losses of the last minutes, and since when each subject is called slow or has a
+        low score."""
         before, self._losses = self._losses, {}
         since, self._slow_since = self._slow_since, {}
+        lows, self._lows = self._lows, {}
         for run in runs:
             losses = before.get((run.run_id, run.group)) or _Losses()
             self._losses[run.run_id, run.group] = losses
@@ -131,8 +179,14 @@ class AlertEvaluator:
                 subject: self._clock - self._slow_since[run.run_id, run.group, subject]
                 for subject in slow
             }
-            dropped = losses.recent(run.dropped, self._clock)
-            yield replace(run, dropped=dropped, slow_for_s=slow_for_s)
+            of_run = lows.setdefault((run.run_id, run.group), _Lows())
+            self._lows[run.run_id, run.group] = of_run
+            yield replace(
+                run,
+                dropped=losses.recent(run.dropped, self._clock),
+                slow_for_s=slow_for_s,
+                low_for_s=of_run.lasting(run, self._settings, self._clock),
+            )
 
     def _holding(self, fleet: FleetStatus) -> dict[Labels, tuple[AlertRule, Instance]]:
         """Every rule is shown only the runs about which it may fire."""
@@ -146,6 +200,24 @@ class AlertEvaluator:
             if rule.predicate is not None
             for instance in rule.predicate(shown[rule.during], self._settings)
         }
+
+    def _crowds(
+        self, holding: Mapping[Labels, tuple[AlertRule, Instance]], now: _Now
+    ) -> frozenset[_Crowd]:
+        """Of which there is an alert on many, now or for as long as it keeps firing."""
+        many = [
+            labels
+            for labels, each in self._active.items()
+            if each.rule.counts is not None
+            and each.since_s is not None
+            and (labels in holding or self._keeps_firing(labels, each, now))
+        ]
+        many += [labels for labels, (rule, _) in holding.items() if rule.counts is not None]
+        named = ("alertname", "severity", "run_id", "group", "cause")
+        return frozenset(
+            tuple(dict(labels).get(name, "") for name in named)  # type: ignore[misc]
+            for labels in many
+        )
 
     def _hold(self, labels: Labels, rule: AlertRule, instance: Instance, now_s: float) -> None:
         named, value, facts = dict(labels), instance.value, instance.facts
@@ -191,6 +263,14 @@ class AlertEvaluator:
         return self._clock - each.ended_at < rule.keep_firing_s(self._settings)
 
 
+def _crowd_of(rule: AlertRule, instance: Instance) -> _Crowd | None:
+    """To which a single subject belongs, if there is one."""
+    run = instance.run
+    if run is None or rule.counts is not None:
+        return None
+    return rule.name, rule.severity, run.run_id, run.group, instance.cause
+
+
 def _subject(rule: AlertRule, labels: Labels) -> tuple[str, str, Labels]:
     its = tuple((name, value) for name, value in labels if name in rule.subject)
     return rule.name, rule.severity, its
@@ -207,6 +287,7 @@ def _labels(rule: AlertRule, instance: Instance, fleet: FleetStatus) -> Labels:
         "alertname": rule.name,
         "severity": rule.severity,
         "domain": rule.domain or instance.domain,
+        "subjects": rule.subjects,
         "mode": "page" if pages else "observe",
         "cluster": fleet.cluster,
         "collector": fleet.collector,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE
+from otel_straggler.alerts.low_score_rules import low_recorded
 from otel_straggler.alerts.messages import links_in_go, query_of
 from otel_straggler.alerts.promql import (
     OF_COLLECTOR,
@@ -16,7 +16,9 @@ from otel_straggler.alerts.promql import (
     duration,
     number,
     only_during,
+    recorded_name,
     series,
+    subjects_name,
 )
 from otel_straggler.alerts.rule import AlertRule
 from otel_straggler.alerts.settings import AlertSettings
@@ -34,10 +36,12 @@ def rules_file(settings: AlertSettings) -> str:
     """Recording rules, then alerts, in one group: within a group rules run in order."""
     recorded = [{"record": one.name, "expr": one.expression} for one in RECORDED]
     recorded.append({"record": _EVICTED, "expr": _evicted(settings)})
+    recorded += [{"record": one.name, "expr": one.expression} for one in low_recorded(settings)]
     recorded += [
-        {"record": _condition(rule), "expr": rule.expression(settings)}
+        {"record": name, "expr": expression}
         for rule in CATALOGUE
         if rule.keep_firing_s(settings)
+        for name, expression in _conditions(rule, settings)
     ]
     alerts = [_alert(rule, settings) for rule in CATALOGUE]
     group = {
@@ -50,12 +54,13 @@ def rules_file(settings: AlertSettings) -> str:
 
 def _alert(rule: AlertRule, settings: AlertSettings) -> dict[str, Any]:
     written: dict[str, Any] = {"alert": rule.name, "expr": _expression(rule, settings)}
-    if rule.for_s(settings) and not rule.subject:
+    if rule.for_s(settings) and not rule.subject and rule.counts is None:
         written["for"] = duration(rule.for_s(settings))
     written["labels"] = {
         "severity": rule.severity,
-        "domain": rule.domain or _DOMAIN_BY_CAUSE,
+        "domain": rule.domain or _domain_by_cause(rule),
         "mode": _mode(rule, settings),
+        **({"subjects": rule.subjects} if rule.subjects else {}),
         **({"team": _team(rule, settings)} if "run_id" in rule.labels else {}),
     }
     written["annotations"] = {
@@ -77,29 +82,52 @@ def _expression(rule: AlertRule, settings: AlertSettings) -> str:
     the end of the run as well."""
     if not rule.keep_firing_s(settings):
         return only_during(rule.during, rule.labels, rule.expression(settings))
-    labels, condition = by(rule.labels), _condition(rule)
-    kept_s = rule.keep_firing_s(settings) + settings.evaluation_seconds / 2.0
-    firing = f'ALERTS{{alertname="{rule.name}", severity="{rule.severity}", alertstate="firing"}}'
+    labels, condition = by(rule.labels), recorded_name(rule)
+    firing = f'alertname="{rule.name}", severity="{rule.severity}", alertstate="firing"'
+    if rule.subjects:
+        firing += f', subjects="{rule.subjects}"'
     held = [
-        f"max {labels} (last_over_time({condition}[{duration(kept_s)}]))",
-        f"and on {labels.removeprefix('by ')} {firing}",
+        f"max {labels} ({_lately(condition, rule, settings)})",
+        f"and on {labels.removeprefix('by ')} ALERTS{{{firing}}}",
         f"unless on ({WORLD}) {_EVICTED}",
     ]
     if rule.subject:
         of_subject = ", ".join((*OF_COLLECTOR, *rule.subject))
-        held.append(f"unless on ({of_subject}) {condition}")
+        held.append(f"unless on ({of_subject}) {subjects_name(rule.name, rule.severity)}")
     kept = "\n  ".join(held)
     return only_during(rule.during, rule.labels, f"max {labels} ({condition})\nor\n({kept})")
 
 
-def _condition(rule: AlertRule) -> str:
-    """The series that records it, without its time.
+def _conditions(rule: AlertRule, settings: AlertSettings) -> list[tuple[str, str]]:
+    """What is recorded for a rule: its condition, without its time. Of one on single subjects, that
+    on many of them first: while these are one alert, they are none by themselves."""
+    crowd = _crowd_of(rule)
+    if rule.counts is not None:
+        return []  # with the rule that it counts
+    if crowd is None:
+        return [(recorded_name(rule), rule.expression(settings))]
+    subjects, many = subjects_name(rule.name, rule.severity), recorded_name(crowd)
+    of = ", ".join((WORLD, *crowd.labels[len(semconv.OF_RUN) :]))
+    single = (
+        f"max {by(rule.labels)} (\n"
+        f"  {subjects}\n"
+        f"  unless on ({of}) {_lately(many, rule, settings)}\n)"
+    )
+    return [
+        (subjects, rule.expression(settings)),
+        (many, crowd.expression(settings)),
+        (recorded_name(rule), single),
+    ]
 
-    >>> _condition(next(rule for rule in CATALOGUE if rule.name == "StragglerHostSlow"))
-    'alert:straggler_host_slow:critical'
-    """
-    words = re.findall("[A-Z][a-z]+", rule.name)
-    return f"alert:{'_'.join(words).lower()}:{rule.severity}"
+
+def _crowd_of(rule: AlertRule) -> AlertRule | None:
+    return next((each for each in CATALOGUE if each.counts is rule), None)
+
+
+def _lately(name: str, rule: AlertRule, settings: AlertSettings) -> str:
+    """A recorded series, now or for as long as its alert keeps firing."""
+    kept_s = rule.keep_firing_s(settings) + settings.evaluation_seconds / 2.0
+    return f"last_over_time({name}[{duration(kept_s)}])"
 
 
 def _evicted(settings: AlertSettings) -> str:
@@ -143,23 +171,23 @@ def _now_or_last(aggregate: str, metric: Metric, settings: AlertSettings) -> str
     return f"{aggregate} ({name}{{}}) or on () {aggregate} (last_over_time({name}{{}}[{window}]))"
 
 
-def _domain_by_cause() -> str:
+def _domain_by_cause(rule: AlertRule) -> str:
+    of_hardware = [cause for cause, info in CAUSES.items() if info.domain == "hardware"]
+    if "section" not in rule.labels:
+        hardware = " ".join(f'"{cause}"' for cause in of_hardware)
+        return f"{{{{ if eq $labels.cause {hardware} }}}}hardware{{{{ else }}}}model{{{{ end }}}}"
     is_data = query_of(
         f"{semconv.SECTION_INFO.prometheus_name}{{}}",
         ("cluster", "collector", "run_id", "group", "section"),
         'kind="data"',
     )
     of_host = f"{{{{ with {is_data} }}}}data{{{{ else }}}}{CAUSES['slow_host'].domain}{{{{ end }}}}"
-    of_hardware = (cause for cause, info in CAUSES.items() if info.domain == "hardware")
     hardware = " ".join(f'"{cause}"' for cause in of_hardware if cause != "slow_host")
     return (
         f'{{{{ if eq $labels.cause "slow_host" }}}}{of_host}'
         f"{{{{ else if eq $labels.cause {hardware} }}}}hardware"
         "{{ else }}model{{ end }}"
     )
-
-
-_DOMAIN_BY_CAUSE: Final = _domain_by_cause()
 
 
 # --- scores without a collector ------------------------------------------------------------------

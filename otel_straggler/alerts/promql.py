@@ -6,11 +6,13 @@ Labels are named wherever series are joined (``by``, ``on``), so that the labels
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 from otel_straggler import semconv
-from otel_straggler.alerts.rule import BARRED, During
+from otel_straggler.alerts.rule import BARRED, AlertRule, During
+from otel_straggler.model.alert import Severity
 from otel_straggler.model.verdict import CALLED_SLOW
 from otel_straggler.semconv import OF_RUN, Metric
 
@@ -106,20 +108,41 @@ SCORED: Final = Recorded(
 )
 
 
-def _slow_since(name: str) -> str:
-    """Its own last value while a subject is called slow; else now."""
-    states = "|".join(sorted(CALLED_SLOW))
-    info = series(semconv.VERDICT_INFO, f'state=~"{states}"')
-    slow = f"({info}\n  unless on ({SUBJECT}) ({semconv.VERDICT_SILENCED.prometheus_name} == 1))"
+def since(name: str, subject: str, condition: str) -> str:
+    """What records as ``name`` since when a condition has held for a subject without a gap: its own
+    last value while it holds; else now."""
     return (
-        f"(min by ({SUBJECT}) ({name})\n  and on ({SUBJECT}) {slow})\n"
-        f"or\n(0 * max by ({SUBJECT}) {slow} + time())"
+        f"(min by ({subject}) ({name})\n  and on ({subject}) ({condition}))\n"
+        f"or\n(0 * max by ({subject}) ({condition}) + time())"
     )
 
 
+def _called_slow() -> str:
+    states = "|".join(sorted(CALLED_SLOW))
+    info = series(semconv.VERDICT_INFO, f'state=~"{states}"')
+    return f"{info}\n  unless on ({SUBJECT}) ({semconv.VERDICT_SILENCED.prometheus_name} == 1)"
+
+
 _SLOW: Final = "subject:straggler_verdict_slow:since_seconds"
-SLOW_SINCE: Final = Recorded(_SLOW, _slow_since(_SLOW), of=("run_id", "group", "subject_id"))
+SLOW_SINCE: Final = Recorded(
+    _SLOW, since(_SLOW, SUBJECT, _called_slow()), of=("run_id", "group", "subject_id")
+)
 """Since when a subject has been called slow without a gap, whatever section, cause and cost."""
+
+
+def _typical() -> str:
+    """As the collector has it, of all ranks; else of those whose series there are."""
+    metric = semconv.SECTION_INDIVIDUAL
+    of_section = (*OF_RUN, "section")
+    over = newest(of_section, semconv.OVER_RANKS[metric.name], 'ranks_below="0.5"')
+    scores = newest((*semconv.OF_RANK, "section"), metric, 'section!=""')
+    return f"{over}\nor\nquantile {by(of_section)} (0.5, {scores})"
+
+
+TYPICAL: Final = Recorded(
+    "section:straggler_individual_score:median", _typical(), of=(*OF_RUN, "section")
+)
+"""How far most ranks are behind their own best."""
 RECORDED: Final = (
     HUNG,
     LAST_SEEN,
@@ -130,6 +153,7 @@ RECORDED: Final = (
     HEARTBEAT,
     SCORED,
     SLOW_SINCE,
+    TYPICAL,
 )
 _BARRED_BY: Final[dict[During, Recorded]] = {
     "training": UNTRAINED,
@@ -148,6 +172,23 @@ def only_during(during: During, labels: tuple[str, ...], expression: str) -> str
         return f"({expression})\nunless on ({WORLD}) ({recorded.name} == 1)"
     run = "cluster, collector, run_id"
     return f"({expression})\nunless on ({run}) (min by ({run}) ({recorded.name}) == 1)"
+
+
+def recorded_name(rule: AlertRule) -> str:
+    """The series that records the condition of a rule, without its time: for example
+    ``alert:straggler_host_slow:critical``, and ``..._many`` of the one that counts these."""
+    many = "" if rule.counts is None else "_many"
+    return f"{_recorded(rule.name, rule.severity)}{many}"
+
+
+def subjects_name(alert: str, severity: Severity) -> str:
+    """The series of all subjects of an alert, also of those that are counted instead of named."""
+    return f"{_recorded(alert, severity)}_subjects"
+
+
+def _recorded(alert: str, severity: Severity) -> str:
+    words = re.findall("[A-Z][a-z]+", alert)
+    return f"alert:{'_'.join(words).lower()}:{severity}"
 
 
 def hung_when_last_seen(within_s: float) -> str:

@@ -55,7 +55,7 @@ def runbook_file(settings: AlertSettings) -> str:
 
 def chapter(name: str, settings: AlertSettings) -> str:
     """One alert: heading, a line of facts, the text."""
-    rules = [rule for rule in CATALOGUE if rule.name == name]
+    rules = [rule for rule in CATALOGUE if rule.name == name and rule.counts is None]
     rule = rules[0]
     facts = [
         " or ".join(f"`{each.severity}`" for each in rules),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Final, Literal
 
-from otel_straggler.alerts.messages import Facts, Message
+from otel_straggler.alerts.messages import Facts, Message, humanize_duration
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.detect.hangs.states import ENDS, HANGS, HangKind, RunState
 from otel_straggler.model.alert import Domain, Severity
@@ -26,6 +28,11 @@ BARRED: Final[Mapping[During, tuple[RunState, ...]]] = {
 """States of its run in which an alert neither fires nor goes on firing: the one condition of rules
 and collector. In a state that is unknown it may."""
 
+
+MAX_SINGLE: Final = 5
+"""Subjects of one cause that have an alert each; more of them are one alert."""
+APART: Final = 0.9
+"""A rank is slower than its own past by itself if it has lost a tenth more than most others."""
 
 # --- the input -----------------------------------------------------------------------------------
 
@@ -53,23 +60,82 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One score of the newest window; ``section`` is empty for the whole rank."""
+    """One score of the newest window; ``section`` is empty for the whole rank.
+
+    Attributes:
+        best_s, best_at_s: the rank's own best median of the section, and when that was measured, by
+            the rank's clock; NaN if unknown.
+    """
 
     rank: int
     node: str
     role: str
     section: str
     value: float
+    best_s: float = math.nan
+    best_at_s: float = math.nan
+
+    @property
+    def best_text(self) -> str:
+        """Its own best for people; empty if unknown."""
+        if not (math.isfinite(self.best_s) and math.isfinite(self.best_at_s)):
+            return ""
+        at = datetime.fromtimestamp(self.best_at_s, timezone.utc)
+        return f"Its best was {humanize_duration(self.best_s)}, at {at:%Y-%m-%d %H:%M} UTC."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SectionSpeed:
+    """Individual scores of all ranks in a section.
+
+    Attributes:
+        median: of the scores.
+        ranks, below: number of the scores, and of those below the threshold of the alert.
+    """
+
+    section: str
+    median: float
+    ranks: int
+    below: int
+
+    def is_low(self, threshold: float) -> bool:
+        """Whether most ranks are below it."""
+        return 2 * self.below > self.ranks and self.median < threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """The newest scores of a run, lowest first; may be cut off after the lowest 20 and all
-    below 1."""
+    """The newest scores of a run: of every rank the lowest in a section that may be listed, lowest
+    first; those far above the thresholds of all alerts may be left out.
+
+    Attributes:
+        section_individual: only those that are below :data:`APART` times the median of all ranks:
+            where all have moved together it is not the rank.
+        speeds: of sections that may be listed, against the ranks' own best.
+    """
 
     section_relative: tuple[Score, ...] = ()
     section_individual: tuple[Score, ...] = ()
     gpu_relative: tuple[Score, ...] = ()
+    speeds: tuple[SectionSpeed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """What an alert counts instead of naming each: more than :data:`MAX_SINGLE` subjects of a run.
+
+    Attributes:
+        alert, severity, cause: of the alert; the cause is empty where it is the same for all.
+        count: subjects now.
+        worst: for people: five of them, one of which stays named while it is slow; of a whole run
+            the section.
+    """
+
+    alert: str
+    severity: Severity
+    cause: str
+    count: int
+    worst: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +164,10 @@ class RunStatus:
         is_failing: its evaluation fails by a mistake of the collector, and the run goes on.
         slow_for_s: since how many seconds each subject has been called slow, by ``subject_id``; the
             evaluator keeps it.
+        low_for_s: since how many seconds a score of a rank is below the threshold of an alert, by
+            its name and the rank; the evaluator keeps it.
+        low: scores that alerts name, by the name of the alert; of at most five ranks each.
+        crowds: what is counted instead.
         failed_at_s: since when it has failed for good: no launcher restarts it; None if it has not.
         failure_text: who failed first, how, and when.
     """
@@ -127,6 +197,9 @@ class RunStatus:
     hourly_goodput: float = float("nan")
     is_failing: bool = False
     slow_for_s: Mapping[str, float] = field(default_factory=dict)
+    low_for_s: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    low: Mapping[str, tuple[Score, ...]] = field(default_factory=dict)
+    crowds: tuple[Crowd, ...] = ()
     failed_at_s: float | None = None
     failure_text: str = ""
 
@@ -171,6 +244,7 @@ class Instance:
         value, facts: for the messages.
         domain: for an alert whose domain depends on the cause.
         held_s: for how long it holds already, under whichever labels.
+        cause: what it has in common with others of its rule and run, if that varies.
     """
 
     run: RunStatus | None = None
@@ -179,6 +253,7 @@ class Instance:
     facts: Facts = field(default_factory=dict)
     domain: Domain = "model"
     held_s: float = 0.0
+    cause: str = ""
 
 
 Expression = Callable[[AlertSettings], str]
@@ -196,7 +271,8 @@ def a_minute(_: AlertSettings) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlertRule:
-    """One alert; two may share a name and differ in severity.
+    """One alert; rules that share a name differ in severity, or one counts the subjects of the
+    other.
 
     Attributes:
         domain: None: it depends on the cause.
@@ -210,6 +286,8 @@ class AlertRule:
         subject: what it is about, where further labels say why: labels that it shares with what
             replaces it at once. Its ``for_s`` then counts from when the verdict was confirmed, as
             ``held_s`` has it, not from when the labels or the value became what they are.
+        counts: the rule on single subjects whose number, by run and cause, this one is about: while
+            it fires the other does not, for these. subjects: what it counts; a label of its alerts.
         summary, description: messages; the summary uses no number. past: the summary once it is
             over.
     """
@@ -224,6 +302,8 @@ class AlertRule:
     for_s: Seconds = at_once
     keep_firing_s: Seconds = at_once
     subject: tuple[str, ...] = ()
+    counts: AlertRule | None = None
+    subjects: str = ""
     summary: Message
     past: Message
     description: Message

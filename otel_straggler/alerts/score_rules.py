@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Final
 
 from otel_straggler import semconv
+from otel_straggler.alerts.low_score_rules import LOW_SCORE_RULES
+from otel_straggler.alerts.many import counted
 from otel_straggler.alerts.messages import Lookup, Message
 from otel_straggler.alerts.promql import SLOW_SINCE, SUBJECT, WORLD, by, newest, number, series
 from otel_straggler.alerts.rule import (
@@ -18,53 +20,14 @@ from otel_straggler.alerts.rule import (
     Instance,
     Predicate,
     RunStatus,
-    Score,
-    Scores,
 )
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.goodput.live import ROLLING_S
-from otel_straggler.model.alert import MAX_NAMED
 from otel_straggler.model.causes import CAUSES, Cause
 from otel_straggler.model.verdict import CALLED_SLOW, Scope, Verdict
-from otel_straggler.semconv import OF_RANK, OF_RUN, Metric
+from otel_straggler.semconv import OF_RANK, OF_RUN
 
 _CALLED_SLOW: Final = "|".join(sorted(CALLED_SLOW))
-
-
-# --- scores --------------------------------------------------------------------------------------
-
-
-def _low_sections(metric: Metric, threshold: str) -> Expression:
-    """The lowest of a run, of sections that may be listed."""
-
-    def expression(settings: AlertSettings) -> str:
-        scores = newest((*OF_RANK, "section"), metric, 'section!=""')
-        listed = series(semconv.SECTION_INFO, f'kind=~"{"|".join(sorted(semconv.LISTED_KINDS))}"')
-        limit = number(getattr(settings, threshold))
-        return (
-            f"bottomk by ({WORLD}) ({MAX_NAMED},\n"
-            f"  {scores} < {limit}\n"
-            f"  and on ({WORLD}, section) {listed}\n)"
-        )
-
-    return expression
-
-
-def _low_gpus(settings: AlertSettings) -> str:
-    scores = newest(OF_RANK, semconv.GPU_RELATIVE, 'section=""')
-    return f"bottomk by ({WORLD}) ({MAX_NAMED}, {scores} < {number(settings.gpu_threshold)})"
-
-
-def _low(scores_of: Callable[[Scores], tuple[Score, ...]], threshold: str) -> Predicate:
-    def predicate(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
-        limit: float = getattr(settings, threshold)
-        for run in fleet.runs:
-            low = [score for score in scores_of(run.scores) if score.value < limit]
-            for s in sorted(low, key=attrgetter("value", "rank", "section"))[:MAX_NAMED]:
-                labels = {"rank": str(s.rank), "node": s.node, "role": s.role}
-                yield Instance(run, labels | {"section": s.section}, s.value)
-
-    return predicate
 
 
 _WRITER: Final[Cause] = "checkpoint"
@@ -78,8 +41,8 @@ _OF_STEPS: Final = f'cause!="{_WRITER}"'
 def _slow(
     scope: Scope, labels: tuple[str, ...], *, pages: bool, causes: str = _OF_STEPS
 ) -> Expression:
-    """Verdicts that have stood for long enough and are not silenced, the costliest; the value is
-    the number of GPUs lost."""
+    """Verdicts that have stood for long enough and are not silenced; the value is the number of
+    GPUs lost."""
 
     def expression(settings: AlertSettings) -> str:
         chosen = f'scope="{scope}", {causes}, state=~"{_CALLED_SLOW}"'
@@ -89,12 +52,12 @@ def _slow(
         for_s = number(settings.straggling_for_seconds)
         paging = f"({semconv.VERDICT_PAGES.prometheus_name} == 1)"
         return (
-            f"topk by ({WORLD}) ({MAX_NAMED}, max {by(labels)} (\n"
+            f"max {by(labels)} (\n"
             f"  max {by((*labels, 'subject_id'))} ({info})\n"
             f"  * on ({SUBJECT}) group_left () {lost}\n"
             f"  unless on ({SUBJECT}) ({silenced} == 1)\n"
             f"  and on ({SUBJECT}) (time() - {SLOW_SINCE.name} >= {for_s})\n"
-            f"  {'and' if pages else 'unless'} on ({SUBJECT}) {paging}\n))"
+            f"  {'and' if pages else 'unless'} on ({SUBJECT}) {paging}\n)"
         )
 
     return expression
@@ -103,10 +66,9 @@ def _slow(
 def _slow_subjects(scope: Scope, *, pages: bool) -> Predicate:
     def predicate(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
         for run in fleet.runs:
-            active = [v for v in _active(run, scope) if v.pages is pages]
-            active.sort(key=lambda v: -v.gpu_seconds_lost_per_hour)
-            for verdict in active[:MAX_NAMED]:
-                yield _instance(run, verdict)
+            for verdict in _active(run, scope):
+                if verdict.pages is pages:
+                    yield _instance(run, verdict)
 
     return predicate
 
@@ -121,7 +83,7 @@ def _active(run: RunStatus, *scopes: Scope, are_writers: bool = False) -> Iterat
 
 def _slow_writers(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
     for run in fleet.runs:
-        for verdict in [*_active(run, "rank", are_writers=True)][:MAX_NAMED]:
+        for verdict in _active(run, "rank", are_writers=True):
             labels = {"rank": str(verdict.rank), "node": verdict.node, "role": verdict.role}
             lost_gpus = verdict.gpu_seconds_lost_per_hour / 3_600.0
             held_s = run.slow_for_s.get(verdict.subject_id, 0.0)
@@ -140,6 +102,7 @@ def _instance(run: RunStatus, verdict: Verdict) -> Instance:
         held_s=run.slow_for_s.get(verdict.subject_id, 0.0),
         facts={"slowdown": verdict.slowdown} if math.isfinite(verdict.slowdown) else {},
         domain="data" if is_data else CAUSES[verdict.cause].domain,
+        cause=verdict.cause,
     )
 
 
@@ -236,90 +199,64 @@ def _as_warning(rule: AlertRule, scope: Scope) -> AlertRule:
     )
 
 
+_RANK_WARNING: Final = _as_warning(_RANK_RULE, "rank")
+_HOST_WARNING: Final = _as_warning(_HOST_RULE, "host")
+_WRITER_RULE: Final = AlertRule(
+    name="StragglerCheckpointWriterSlow",
+    severity="warning",
+    domain="hardware",
+    labels=OF_RANK,
+    expression=_slow("rank", OF_RANK, pages=False, causes=f'cause="{_WRITER}"'),
+    predicate=_slow_writers,
+    during="working",
+    subject=OF_RANK,
+    for_s=attrgetter("straggling_for_seconds"),
+    keep_firing_s=attrgetter("keep_firing_seconds"),
+    summary=Message("Rank {rank}[ on {node}] writes checkpoints slowly in run {run_id}"),
+    past=Message("Rank {rank}[ on {node}] wrote checkpoints slowly in run {run_id}"),
+    description=Message(
+        "Rank {rank}[ on {node}] of run {run_id}[, group {group},] takes much longer than its "
+        "peers to write its part of a checkpoint in most of the last saves. A save is complete "
+        "once all have written: until then a failure costs the work since the one before. "
+        f"Next: {CAUSES[_WRITER].action}."
+    ),
+)
+
+
+def _many(rule: AlertRule, subjects: str) -> AlertRule:
+    """Of verdicts with one cause."""
+    return counted(
+        rule,
+        ("cause",),
+        subjects,
+        summary=Message(f"Many {subjects} slow down run {{run_id}}"),
+        past=Message(f"Many {subjects} slowed down run {{run_id}}"),
+        description=f"{{value|count}} {subjects} of run {{run_id}}[, group {{group}},] are slow."
+        f"[ The worst: {{worst}}.] {_ADVICE}",
+    )
+
+
 SCORE_RULES: Final = (
     _RANK_RULE,
-    _as_warning(_RANK_RULE, "rank"),
+    _RANK_WARNING,
+    _many(_RANK_RULE, "ranks"),
+    _many(_RANK_WARNING, "ranks"),
     _HOST_RULE,
-    _as_warning(_HOST_RULE, "host"),
-    AlertRule(
-        name="StragglerCheckpointWriterSlow",
-        severity="warning",
-        domain="hardware",
-        labels=OF_RANK,
-        expression=_slow("rank", OF_RANK, pages=False, causes=f'cause="{_WRITER}"'),
-        predicate=_slow_writers,
-        during="working",
-        subject=OF_RANK,
-        for_s=attrgetter("straggling_for_seconds"),
-        keep_firing_s=attrgetter("keep_firing_seconds"),
-        summary=Message("Rank {rank}[ on {node}] writes checkpoints slowly in run {run_id}"),
-        past=Message("Rank {rank}[ on {node}] wrote checkpoints slowly in run {run_id}"),
-        description=Message(
-            "Rank {rank}[ on {node}] of run {run_id}[, group {group},] takes much longer than its "
-            "peers to write its part of a checkpoint in most of the last saves. A save is complete "
-            "once all have written: until then a failure costs the work since the one before. "
-            f"Next: {CAUSES[_WRITER].action}."
-        ),
+    _HOST_WARNING,
+    _many(_HOST_RULE, "hosts"),
+    _many(_HOST_WARNING, "hosts"),
+    _WRITER_RULE,
+    counted(
+        _WRITER_RULE,
+        (),
+        summary=Message("Many ranks write checkpoints slowly in run {run_id}"),
+        past=Message("Many ranks wrote checkpoints slowly in run {run_id}"),
+        description="{value|count} ranks of run {run_id}[, group {group},] take much longer than "
+        "their peers to write their part of a checkpoint in most of the last saves."
+        "[ The worst: {worst}.] Next: look at what they share: the path to the checkpoints' "
+        "storage, its mount, a switch.",
     ),
-    AlertRule(
-        name="StragglerScoreLow",
-        severity="info",
-        domain="hardware",
-        labels=(*OF_RANK, "section"),
-        expression=_low_sections(semconv.SECTION_RELATIVE, "relative_threshold"),
-        predicate=_low(attrgetter("section_relative"), "relative_threshold"),
-        during="working",
-        for_s=attrgetter("score_for_seconds"),
-        keep_firing_s=attrgetter("keep_firing_seconds"),
-        summary=Message(
-            "Rank {rank}[ on {node}] has a low score in section {section} of run {run_id}"
-        ),
-        past=Message(
-            "Rank {rank}[ on {node}] had a low score in section {section} of run {run_id}"
-        ),
-        description=Message(
-            "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
-            "runs at {value|percent} of the best rank's speed."
-        ),
-    ),
-    AlertRule(
-        name="StragglerRankDegraded",
-        severity="warning",
-        domain="hardware",
-        labels=(*OF_RANK, "section"),
-        expression=_low_sections(semconv.SECTION_INDIVIDUAL, "individual_threshold"),
-        predicate=_low(attrgetter("section_individual"), "individual_threshold"),
-        during="working",
-        for_s=attrgetter("score_for_seconds"),
-        keep_firing_s=attrgetter("keep_firing_seconds"),
-        summary=Message(
-            "Rank {rank}[ on {node}] is slower than it was in section {section} of run {run_id}"
-        ),
-        past=Message(
-            "Rank {rank}[ on {node}] was slower than before in section {section} of run {run_id}"
-        ),
-        description=Message(
-            "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
-            "runs at {value|percent} of its own best speed."
-        ),
-    ),
-    AlertRule(
-        name="StragglerGpuSlow",
-        severity="warning",
-        domain="hardware",
-        labels=OF_RANK,
-        expression=_low_gpus,
-        predicate=_low(attrgetter("gpu_relative"), "gpu_threshold"),
-        during="working",
-        for_s=attrgetter("score_for_seconds"),
-        keep_firing_s=attrgetter("keep_firing_seconds"),
-        summary=Message("The GPU of rank {rank}[ on {node}] is slow in run {run_id}"),
-        past=Message("The GPU of rank {rank}[ on {node}] was slow in run {run_id}"),
-        description=Message(
-            "Kernels of rank {rank}[ on {node}] in run {run_id}[, group {group},] run at "
-            "{value|percent} of the best rank's speed."
-        ),
-    ),
+    *LOW_SCORE_RULES,
     AlertRule(
         name="StragglerRunSlow",
         severity="warning",

@@ -167,17 +167,24 @@ def test_a_clock_that_is_set_back_ends_nothing_and_holds_nothing_up() -> None:
 # --- who is named, and whom it may call ----------------------------------------------------------
 
 
-def test_at_most_twenty_ranks_of_a_run_are_named() -> None:
-    """The lowest."""
+@pytest.mark.parametrize("count", [5, 6, 30])
+def test_more_than_five_ranks_of_a_run_are_one_alert(count: int) -> None:
+    """With their number."""
     scores = tuple(
         Score(rank=rank, node="", role="", section="forward", value=0.7 - rank / 100)
-        for rank in range(30)
+        for rank in range(count)
     )
     run = replace(RUN, scores=Scores(section_relative=scores))
     evaluator = AlertEvaluator(SETTINGS)
     evaluator.evaluate(watched(0, run))
-    ranks = {a.labels["rank"] for a in named(evaluator.evaluate(watched(30, run)), LOW)}
-    assert ranks == {str(rank) for rank in range(10, 30)}
+    alerts = named(evaluator.evaluate(watched(30, run)), LOW)
+    if count == 5:
+        assert {alert.labels["rank"] for alert in alerts} == set("01234")
+        return
+    [alert] = alerts
+    assert alert.labels["subjects"] == "ranks"
+    assert "rank" not in alert.labels
+    assert alert.annotations["description"].startswith(f"{count} ranks of run r1, group actor, ")
 
 
 def culprits(*, node: str = "n0") -> RunStatus:

@@ -46,11 +46,16 @@ CHANGED = {
 }
 CONCERNS = {
     "relative_threshold": {"StragglerScoreLow"},
-    "individual_threshold": {"StragglerRankDegraded"},
+    "individual_threshold": {"StragglerRankDegraded", "StragglerRunDegraded"},
     "gpu_threshold": {"StragglerGpuSlow"},
     "run_slowdown_threshold": {"StragglerRunSlow"},
     "goodput_threshold": {"StragglerGoodputLow"},
-    "score_for_seconds": {"StragglerScoreLow", "StragglerRankDegraded", "StragglerGpuSlow"},
+    "score_for_seconds": {
+        "StragglerScoreLow",
+        "StragglerRankDegraded",
+        "StragglerRunDegraded",
+        "StragglerGpuSlow",
+    },
     "straggling_for_seconds": {
         "StragglerRankStraggling",
         "StragglerHostSlow",
@@ -72,6 +77,7 @@ CONCERNS = {
         "StragglerRunHung",
         "StragglerScoreLow",
         "StragglerRankDegraded",
+        "StragglerRunDegraded",
         "StragglerGpuSlow",
         "StragglerRunSlow",
         "StragglerGoodputLow",
@@ -186,8 +192,13 @@ def test_the_example_names_alerts_of_the_catalogue_only() -> None:
 
 
 def test_equal_names_only_labels_that_both_sides_carry() -> None:
-    """Labels that both lack would count as equal. group, cluster and team may be empty."""
-    carried = {rule.name: {*rule.labels, "cluster", "collector", "mode"} for rule in CATALOGUE}
+    """Labels that both lack would count as equal, as those of alerts on many ranks and hosts do.
+    group, cluster and team may be empty."""
+    carried = {
+        rule.name: {*rule.labels, "cluster", "collector", "mode"}
+        for rule in CATALOGUE
+        if rule.counts is None
+    }
     for rule in read(ALERTS / "alertmanager.yaml")["inhibit_rules"]:
         assert "mode" in rule["equal"]  # what calls nobody silences nothing that does
         for side in ("source_matchers", "target_matchers"):
@@ -266,15 +277,23 @@ def test_a_summary_names_no_number_and_no_label_holds_one() -> None:
         assert used <= set(rule.labels), rule.name
 
 
-def alerts_in(text: str) -> dict[tuple[str, str], Any]:
-    """Each with its condition, if that is recorded."""
+def alerts_in(text: str) -> dict[tuple[str, str, str], Any]:
+    """Each with all that is recorded for it."""
     [group] = yaml.safe_load(text)["groups"]
     alerts = [rule for rule in group["rules"] if "alert" in rule]
     recorded = {rule["record"]: rule["expr"] for rule in group["rules"] if "record" in rule}
+
+    def used(expr: str, known: frozenset[str] = frozenset()) -> dict[str, str]:
+        names = set(re.findall(r"(?:alert|rank):\w+:\w+", expr)) & recorded.keys() - known
+        result = {name: recorded[name] for name in names}
+        for name in names:
+            result |= used(recorded[name], known | names)
+        return result
+
     return {
-        (rule["alert"], rule["labels"]["severity"]): [
+        (rule["alert"], rule["labels"]["severity"], rule["labels"].get("subjects", "")): [
             rule,
-            *(recorded[name] for name in re.findall(r"alert:\w+:\w+", rule["expr"])),
+            used(rule["expr"]),
         ]
         for rule in alerts
     }

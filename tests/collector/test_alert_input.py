@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.alerts.rule import RunStatus
+from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.runs.run import World
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.views.alert_input import watched_worlds
@@ -66,7 +67,7 @@ def watched(
     if acknowledged:
         changes["run_verdicts"] = RunVerdicts(silenced=frozenset({hang_subject("")}))
     view = replace(view, mode=mode, **changes)
-    return list(watched_worlds(view, {"": world}, nodes))
+    return list(watched_worlds(view, {"": world}, nodes, AlertSettings()))
 
 
 def only(run: tuple[RunView, World], **how: Any) -> RunStatus:
