@@ -55,11 +55,12 @@ _INDIVIDUAL_ONCE: Final = newest((*OF_RANK, "section"), semconv.SECTION_INDIVIDU
 def low_recorded(settings: AlertSettings) -> tuple[Recorded, ...]:
     """For each of these alerts, the lowest score of every rank below its threshold, and since when
     it has been below: a rank that is slow is slow, whichever others are slower in this window."""
-    apart = f"{_INDIVIDUAL_ONCE}\n    / on ({WORLD}, section) group_left () {TYPICAL.name}"
     listed = f"and on ({WORLD}, section) {_LISTED}"
+    degraded = f"{_INDIVIDUAL} < {number(settings.individual_threshold)}"
+    apart = f"({degraded}) / on ({WORLD}, section) group_left () {TYPICAL.name}"
     of_alert = {
         SCORE_LOW: f"{_RELATIVE} < {number(settings.relative_threshold)}\n  {listed}",
-        RANK_DEGRADED: f"{_INDIVIDUAL} < {number(settings.individual_threshold)}\n  {listed}\n"
+        RANK_DEGRADED: f"{degraded}\n  {listed}\n"
         f"  and on ({_OF_RANK}, section) (\n    {apart}\n    < {number(APART)})",
         GPU_SLOW: series(semconv.GPU_RELATIVE, 'section=""')
         + f" < {number(settings.gpu_threshold)}",

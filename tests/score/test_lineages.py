@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from otel_straggler.detect.scores import references as references_module
 from otel_straggler.detect.scores.lineages import Lineages, costs_of
 from otel_straggler.detect.scores.references import References, ReferenceSet
 from otel_straggler.errors import InputError
@@ -96,7 +99,7 @@ def test_what_a_section_costs_is_the_median_over_the_ranks_of_a_role() -> None:
     sections = [Section("load", "data"), Section("forward"), Section("wait", "wait")]
     step_s = np.array([[1.0, 2.0, 9.0], [1.0, 2.0, 9.0], [1.0, 8.0, 9.0], [1.0, 5.0, np.nan]])
     assert costs_of(sources, sections, step_s) == {"a\0forward": 2.0, "b\0forward": 5.0}
-    assert costs_of(sources, sections[:1], step_s) == {"a\0load": 1.0, "b\0load": 1.0}
+    assert costs_of(sources, sections[:1], step_s[:, :1]) == {"a\0load": 1.0, "b\0load": 1.0}
 
 
 def test_lineages_go_on_after_a_restart() -> None:
@@ -113,20 +116,36 @@ def test_lineages_go_on_after_a_restart() -> None:
     assert settled(later, "c", REAL) == first
 
 
-def test_of_a_job_the_eight_configurations_used_last_are_kept() -> None:
-    """The one that was not used for longest is dropped with its references."""
+@pytest.mark.parametrize("is_full", [False, True])
+def test_the_configurations_used_last_are_kept(is_full: bool, monkeypatch: Any) -> None:
+    """Those that were not used for longest are dropped with their references: of a job beyond 64,
+    and a quarter where memory is full."""
+    if is_full:
+        monkeypatch.setattr(references_module, "MAX_SUBJECTS", 40)
     references = ReferenceSet.empty(3600.0)
-    for number in range(9):
-        costs = scaled(REAL, 2.0**number)
+    for number in range(65):
+        costs = scaled(REAL, 1.3**number)
         for _ in range(2):
             lineage = references.lineage_of(source(f"run-{number}"), "", costs, number)
             subjects = [(lineage, "gpu")]
             references.sections.update(subjects, ["f"], np.array([[1.0]]), ENOUGH, number)
     kept = references.sections.state()["subjects"][0]
-    assert len(kept) == 8
-    assert not any("run-0" in name for name in kept)
-    anew = references.lineage_of(source("again"), "", REAL, 10)
+    assert len(kept) < 50 if is_full else len(kept) == 64
+    assert not any("run-0\0" in name for name in kept)
+    assert any("run-64\0" in name for name in kept)
+    anew = references.lineage_of(source("again"), "", REAL, 100)
     assert "again" in anew
+
+
+def test_who_was_taken_for_the_same_as_an_attempt_goes_along_with_it() -> None:
+    """Two runs begin while both warm up; later both turn out to be of an earlier lineage."""
+    lineages = Lineages()
+    first = settled(lineages, "a", REAL, REAL)
+    warming = scaled(REAL, 2.0)
+    one, _ = lineages.follow(source("b"), "", warming, 3)
+    assert lineages.follow(source("c"), "", warming, 3)[0] == one != first
+    assert lineages.follow(source("b"), "", REAL, 4) == (first, one)
+    assert lineages.follow(source("c"), "", REAL, 4) == (first, first)
 
 
 def test_what_an_attempt_has_learned_joins_its_lineage() -> None:

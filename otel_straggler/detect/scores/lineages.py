@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from otel_straggler.detect.scores.medians import median_of_peers
 from otel_straggler.errors import InputError
 from otel_straggler.model.observation import Floats, Section
 from otel_straggler.model.rank import Source
@@ -23,7 +24,7 @@ _MAX_UNSTABLE: Final = 5
 """Windows after which an attempt counts as warm anyway."""
 _MIN_SHARE: Final = 0.05
 """Sections that cost less of a step do not count."""
-_MAX_PER_JOB: Final = 8
+_MAX_PER_JOB: Final = 64
 _MAX_LINEAGES: Final = 1_000
 _MAX_ATTEMPTS: Final = 4_096
 
@@ -71,28 +72,32 @@ class Lineages:
             now_ns: end of the window, the sender's clock.
         """
         attempt = source.run_id, source.group, f"{source.attempt}{part}"
-        own = "\0".join(attempt)
-        settled = self._settled.get(attempt)
         lineages = self._known.setdefault((source.job, source.group), [])
-        if settled is not None:
-            for each in lineages:
-                if each.name == settled:
-                    each.used_at_ns = max(each.used_at_ns, now_ns)
-            return settled, settled
+        name = self._settled.get(attempt, "\0".join(attempt))
+        own = next((each for each in lineages if each.name == name), None)
+        if own is None:
+            own = _Lineage(name, costs, now_ns)
+            lineages.append(own)
+            self._has_grown = True
+        own.used_at_ns = max(own.used_at_ns, now_ns)
+        if attempt in self._settled:
+            return name, name
         start = self._starts.setdefault(attempt, _Start())
         start.n_windows += 1
-        match = _closest(lineages, source.run_id, costs)
-        is_warm = _ratio(costs, start.costs) < STABLE_COST or start.n_windows >= _MAX_UNSTABLE
+        match = _closest((each for each in lineages if each is not own), source.run_id, costs)
+        if match is not None:
+            lineages.remove(own)
+            match.used_at_ns = max(match.used_at_ns, now_ns)
+            for other, its in self._settled.items():
+                if its == name:
+                    self._settled[other] = match.name
+            self._settle(attempt, match.name)
+            return match.name, name
+        own.costs = costs
+        if _ratio(costs, start.costs) < STABLE_COST or start.n_windows >= _MAX_UNSTABLE:
+            self._settle(attempt, name)
         start.costs = costs
-        if match is None and not is_warm:
-            return own, own
-        if match is None:
-            match = _Lineage(own, dict(costs), now_ns)
-            lineages.append(match)
-            self._has_grown = True
-        match.used_at_ns = max(match.used_at_ns, now_ns)
-        self._settle(attempt, match.name)
-        return match.name, own
+        return name, name
 
     def _settle(self, attempt: _Attempt, name: str) -> None:
         self._starts.pop(attempt, None)
@@ -101,22 +106,19 @@ class Lineages:
             while len(held) > _MAX_ATTEMPTS:
                 del held[next(iter(held))]  # type: ignore[attr-defined]
 
-    def drain_dropped(self) -> list[str]:
-        """Lineages that have not been used for longest, of a job with more than eight, or of very
-        many; they are dropped."""
+    def drain_dropped(self, *, is_full: bool = False) -> list[str]:
+        """Lineages that have not been used for longest, of a job with more than 64, or of very
+        many, or a quarter of all if memory ``is_full``; they are dropped."""
         if not self._has_grown:
             return []
         self._has_grown = False
-        dropped = []
+        every = [each for lineages in self._known.values() for each in lineages]
+        every.sort(key=lambda each: each.used_at_ns)
+        over = max(len(every) - _MAX_LINEAGES, len(every) // 4 if is_full else 0)
+        names = {each.name for each in every[:over]}
         for lineages in self._known.values():
             lineages.sort(key=lambda each: each.used_at_ns)
-            dropped += lineages[:-_MAX_PER_JOB]
-            del lineages[:-_MAX_PER_JOB]
-        over = sum(map(len, self._known.values())) - _MAX_LINEAGES
-        if over > 0:
-            every = [each for lineages in self._known.values() for each in lineages]
-            dropped += sorted(every, key=lambda each: each.used_at_ns)[:over]
-        names = {each.name for each in dropped}
+            names.update(each.name for each in lineages[:-_MAX_PER_JOB])
         if names:
             self._known = {
                 key: [each for each in lineages if each.name not in names]
@@ -163,17 +165,15 @@ def costs_of(sources: Sequence[Source], sections: Sequence[Section], step_s: Flo
     Args:
         step_s: (R, S) seconds per step; NaN where a rank ran nothing.
     """
-    roles = [source.role for source in sources]
     by_kind: dict[bool, dict[str, float]] = {True: {}, False: {}}
-    for role in dict.fromkeys(roles):
-        rows = [row for row, its in enumerate(roles) if its == role]
-        for column, section in enumerate(sections):
-            if section.kind in LISTED_KINDS:
-                known = step_s[rows, column]
-                known = known[np.isfinite(known)]
-                if len(known):
-                    key = f"{role}\0{section.name}"
-                    by_kind[section.kind == "data"][key] = float(np.median(known))
+    roles = [source.role for source in sources]
+    names = list(dict.fromkeys(roles))
+    typical_s = median_of_peers(step_s, np.array([names.index(role) for role in roles]))
+    for role in names:
+        costs = typical_s[roles.index(role)].tolist()
+        for section, cost in zip(sections, costs, strict=True):
+            if section.kind in LISTED_KINDS and cost == cost:  # no NaN
+                by_kind[section.kind == "data"][f"{role}\0{section.name}"] = cost
     return by_kind[False] or by_kind[True]
 
 

@@ -15,7 +15,7 @@ from otel_straggler.model.observation import Bools, Floats, Ints
 from otel_straggler.model.rank import Source
 
 MAX_SUBJECTS = 100_000
-"""Devices in a state: those whose best was reached last."""
+"""Devices in a state: those whose best was reached last; and in memory, roughly."""
 
 
 class References:
@@ -70,6 +70,10 @@ class References:
         block = np.ix_([self._rows[s] for s in subjects], [self._columns[n] for n in names])
         best_s: Floats = self._best_s[block]
         return best_s, np.where(np.isnan(best_s), np.nan, self._met_at_ns[block] * 1e-9)
+
+    @property
+    def n_subjects(self) -> int:
+        return len(self._rows)
 
     def join(self, lineage: str, into: str) -> None:
         """Give the references of subjects whose key begins with ``lineage`` to those that begin
@@ -179,7 +183,8 @@ class ReferenceSet:
         for references in self._parts():
             if lineage != before:
                 references.join(before, lineage)
-        for dropped in self.lineages.drain_dropped():
+        is_full = self.sections.n_subjects > MAX_SUBJECTS
+        for dropped in self.lineages.drain_dropped(is_full=is_full):
             for references in self._parts():
                 references.drop(dropped)
         return lineage

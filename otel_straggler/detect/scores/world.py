@@ -318,7 +318,8 @@ class WorldScorer:
         return windows
 
     def _score(self, rows: ObservationBatch, stream: Stream, cause: ClosedBy) -> WindowScores:
-        kernels = self.kernels.get(rows.sources[0].attempt)
+        attempt = rows.sources[0].attempt
+        kernels = self.kernels.get(attempt)
         scores = score_window(
             rows,
             self._shared.references,
@@ -328,7 +329,7 @@ class WorldScorer:
             closed_by=cause,
             full_steps=self._settings.window_steps or 0,
             counted_kernels=None if kernels is None else kernels.of_window,
-            incarnation=self._incarnation(rows.sources[0].attempt, stream),
+            incarnation=self._attempts[attempt].streams.index(stream),
         )
         counts = self._shared.counts
         counts.duplicates += scores.duplicates
@@ -336,12 +337,6 @@ class WorldScorer:
         counts.scored += len(rows) - scores.duplicates - scores.superseded
         counts.windows[cause] = counts.windows.get(cause, 0) + 1
         return scores
-
-    def _incarnation(self, attempt: int, stream: Stream) -> int:
-        """How often the attempt has begun again before the stream; 0 for one that is dropped."""
-        known = self._attempts.get(attempt)
-        streams = [] if known is None else known.streams
-        return next((at for at, each in enumerate(streams) if each is stream), 0)
 
     def _due_windows(
         self, now_ns: int, newest: Stream | None
