@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_straggler import semconv
-from otel_straggler.alerts.catalogue import NAMES
+from otel_straggler.alerts.catalogue import CATALOGUE, NAMES
 from otel_straggler.alerts.prometheus import LABELS, label_of
-from otel_straggler.alerts.promql import RECORDED
+from otel_straggler.alerts.promql import JOINED, RECORDED
 from otel_straggler.errors import InputError, UnavailableError
-from otel_straggler.semconv import OF_RANK, Metric
+from otel_straggler.semconv import Metric
 
 with contextlib.suppress(ImportError):  # for development; nothing else reads PromQL
     import promql_parser as promql
@@ -131,7 +131,9 @@ CONSTANT: Final = frozenset({"collector", "cluster"})
 """On every series; ``cluster`` only if ``metrics.cluster`` is set."""
 _OF_HISTOGRAM: Final = frozenset({*map(label_of, LABELS.values()), "cluster"})
 _OF_ALERT: Final = frozenset(
-    {"alertname", "alertstate", "severity", "domain", "mode", "team", *OF_RANK, "section", "cause"}
+    {"alertname", "alertstate", "severity", "domain", *JOINED}.union(
+        *(rule.labels for rule in CATALOGUE)
+    )
 )
 
 

@@ -16,7 +16,7 @@ from otel_straggler.alerts.platform_rules import LOSSES_S
 from otel_straggler.alerts.rule import BARRED, AlertRule, FleetStatus, Instance, RunStatus
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.model.alert import Alert
-from otel_straggler.model.verdict import CALLED_SLOW
+from otel_straggler.model.verdict import CALLED_SLOW, Verdict
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -26,30 +26,18 @@ class _Active:
     """An alert that fires or is pending. Times of the evaluator's own clock, but for ``since_s``.
 
     Attributes:
+        instance: what it was when it held last.
         from_at: when it began to hold.
         ended_at: when it ceased to, while it keeps firing; None while it holds.
         since_s: since when it fires, wall clock; None while it is pending.
     """
 
     rule: AlertRule
+    instance: Instance
     from_at: float
     annotations: Mapping[str, str]
     ended_at: float | None = None
     since_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Now:
-    """An evaluation.
-
-    Attributes:
-        runs: that there are, by run and group.
-        subjects: of what holds: name and severity of the rule, labels of the subject.
-    """
-
-    s: float
-    runs: Mapping[tuple[str, str], RunStatus]
-    subjects: frozenset[tuple[str, str, Labels]]
 
 
 @dataclass(slots=True)
@@ -103,12 +91,7 @@ class AlertEvaluator:
         holding = self._holding(fleet)
         for labels, (rule, instance) in holding.items():
             self._hold(labels, rule, instance, fleet.now_s)
-        now = _Now(
-            fleet.now_s,
-            {(run.run_id, run.group): run for run in fleet.runs},
-            frozenset(_subject(rule, labels) for labels, (rule, _) in holding.items()),
-        )
-        ended = list(self._end(holding, now))
+        ended = list(self._end(holding, fleet))
         firing = [
             Alert(labels=dict(labels), annotations=each.annotations, starts_at_s=each.since_s)
             for labels, each in self._active.items()
@@ -135,38 +118,43 @@ class AlertEvaluator:
             yield replace(run, dropped=dropped, slow_for_s=slow_for_s)
 
     def _holding(self, fleet: FleetStatus) -> dict[Labels, tuple[AlertRule, Instance]]:
-        """Every rule is shown only the runs about which it may fire."""
+        """Every rule is shown only the runs about which it may fire. Of several reasons for one
+        alert the first counts."""
         shown = {
             during: replace(fleet, runs=tuple(run for run in fleet.runs if run.allows(during)))
             for during in BARRED
         }
-        return {
-            _labels(rule, instance, fleet): (rule, instance)
-            for rule in self._rules
-            if rule.predicate is not None
-            for instance in rule.predicate(shown[rule.during], self._settings)
-        }
+        holding: dict[Labels, tuple[AlertRule, Instance]] = {}
+        for rule in self._rules:
+            if rule.predicate is None:
+                continue
+            for instance in rule.predicate(shown[rule.during], self._settings):
+                if instance.labels.get("node", "") not in fleet.under_maintenance:
+                    holding.setdefault(_labels(rule, instance, fleet), (rule, instance))
+        return holding
 
     def _hold(self, labels: Labels, rule: AlertRule, instance: Instance, now_s: float) -> None:
-        named, value, facts = dict(labels), instance.value, instance.facts
+        named = {**dict(labels), **instance.told}
         annotations = {
-            "summary": rule.summary.render(named, value, facts),
-            "description": rule.description.render(named, value, facts),
-            "resolved": rule.past.render(named, value, facts),
+            **{
+                name: message.render(named, instance.value, instance.facts)
+                for name, message in rule.messages.items()
+            },
             **links(rule.name, rule.labels, self._settings, named),
         }
         each = self._active.get(labels)
         if each is None:
-            each = self._active[labels] = _Active(rule, self._clock, annotations)
-        each.annotations, each.ended_at = annotations, None
+            each = self._active[labels] = _Active(rule, instance, self._clock, annotations)
+        each.instance, each.annotations, each.ended_at = instance, annotations, None
         lasted_s = max(self._clock - each.from_at, instance.held_s)
         if each.since_s is None and lasted_s >= rule.for_s(self._settings):
             each.since_s = now_s
 
-    def _end(self, holding: Mapping[Labels, object], now: _Now) -> Iterator[Alert]:
+    def _end(self, holding: Mapping[Labels, object], fleet: FleetStatus) -> Iterator[Alert]:
+        runs = {(run.run_id, run.group): run for run in fleet.runs}
         for labels in [labels for labels in self._active if labels not in holding]:
             each = self._active[labels]
-            if each.since_s is not None and self._keeps_firing(labels, each, now):
+            if each.since_s is not None and self._keeps_firing(labels, each, fleet, runs):
                 continue
             del self._active[labels]
             if each.since_s is not None:
@@ -174,26 +162,38 @@ class AlertEvaluator:
                     labels=dict(labels),
                     annotations=each.annotations,
                     starts_at_s=each.since_s,
-                    ends_at_s=max(now.s, each.since_s),
+                    ends_at_s=max(fleet.now_s, each.since_s),
                 )
 
-    def _keeps_firing(self, labels: Labels, each: _Active, now: _Now) -> bool:
-        """Not over the end of its run, nor along with another alert on the same subject."""
+    def _keeps_firing(
+        self,
+        labels: Labels,
+        each: _Active,
+        fleet: FleetStatus,
+        runs: Mapping[tuple[str, str], RunStatus],
+    ) -> bool:
+        """Not over the end of its run, a mute, or maintenance, nor if it may notify somebody else
+        than before."""
         if each.ended_at is None:
             each.ended_at = self._clock
         rule, named = each.rule, dict(labels)
+        if named.get("node", "") in fleet.under_maintenance:
+            return False
         if "run_id" in rule.labels:
-            run = now.runs.get((named["run_id"], named.get("group", "")))
+            run = runs.get((named["run_id"], named.get("group", "")))
             if run is None or not run.allows(rule.during):
                 return False
-        if rule.subject and _subject(rule, labels) in now.subjects:
-            return False
+            if any(_is_about(rule, v, named) for v in run.silenced):
+                return False
+            if _labels(rule, replace(each.instance, run=run), fleet) != labels:
+                return False
         return self._clock - each.ended_at < rule.keep_firing_s(self._settings)
 
 
-def _subject(rule: AlertRule, labels: Labels) -> tuple[str, str, Labels]:
-    its = tuple((name, value) for name, value in labels if name in rule.subject)
-    return rule.name, rule.severity, its
+def _is_about(rule: AlertRule, verdict: Verdict, named: Mapping[str, str]) -> bool:
+    if verdict.node != named.get("node", "") or verdict.scope != rule.scope:
+        return False
+    return verdict.rank is None or str(verdict.rank) == named.get("rank")
 
 
 def _labels(rule: AlertRule, instance: Instance, fleet: FleetStatus) -> Labels:
@@ -206,7 +206,7 @@ def _labels(rule: AlertRule, instance: Instance, fleet: FleetStatus) -> Labels:
     named |= {
         "alertname": rule.name,
         "severity": rule.severity,
-        "domain": rule.domain or instance.domain,
+        "domain": rule.domain,
         "mode": "page" if pages else "observe",
         "cluster": fleet.cluster,
         "collector": fleet.collector,

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE
-from otel_straggler.alerts.messages import links_in_go, query_of
+from otel_straggler.alerts.messages import links_in_go
 from otel_straggler.alerts.promql import (
+    EVICTED,
     OF_COLLECTOR,
     RECORDED,
     WORLD,
+    allowed,
     by,
     duration,
-    number,
-    only_during,
+    labelled,
     series,
 )
 from otel_straggler.alerts.rule import AlertRule
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.alerts.yaml_text import to_yaml
-from otel_straggler.model.causes import CAUSES
-from otel_straggler.semconv import Attribute, Metric
+from otel_straggler.semconv import Attribute
 
 NOTE: Final = (
     "# Made by `otel-straggler alerts render` from the catalogue of otel-straggler. Do not edit:\n"
@@ -32,134 +33,77 @@ NOTE: Final = (
 
 def rules_file(settings: AlertSettings) -> str:
     """Recording rules, then alerts, in one group: within a group rules run in order."""
-    recorded = [{"record": one.name, "expr": one.expression} for one in RECORDED]
-    recorded.append({"record": _EVICTED, "expr": _evicted(settings)})
-    recorded += [
-        {"record": _condition(rule), "expr": rule.expression(settings)}
-        for rule in CATALOGUE
-        if rule.keep_firing_s(settings)
-    ]
-    alerts = [_alert(rule, settings) for rule in CATALOGUE]
+    recorded = [{"record": one.name, "expr": one.written(settings)} for one in RECORDED]
+    for rule in CATALOGUE:
+        recorded += _recorded(rule, settings)
     group = {
         "name": "otel-straggler",
         "interval": duration(settings.evaluation_seconds),
-        "rules": recorded + alerts,
+        "rules": recorded + [_alert(rule, settings) for rule in CATALOGUE],
     }
     return NOTE + to_yaml({"groups": [group]})
 
 
 def _alert(rule: AlertRule, settings: AlertSettings) -> dict[str, Any]:
-    written: dict[str, Any] = {"alert": rule.name, "expr": _expression(rule, settings)}
-    if rule.for_s(settings) and not rule.subject:
+    """What is recorded of it, with the labels that all alerts have, and without those that only its
+    text needs: Prometheus drops a label that is set to nothing."""
+    written: dict[str, Any] = {
+        "alert": rule.name,
+        "expr": labelled(rule.labels, recorded_name(rule)),
+    }
+    if rule.for_s(settings) and rule.scope is None:
         written["for"] = duration(rule.for_s(settings))
     written["labels"] = {
         "severity": rule.severity,
-        "domain": rule.domain or _DOMAIN_BY_CAUSE,
-        "mode": _mode(rule, settings),
-        **({"team": _team(rule, settings)} if "run_id" in rule.labels else {}),
+        "domain": rule.domain,
+        **dict.fromkeys(rule.told, ""),
     }
     written["annotations"] = {
-        "summary": rule.summary.in_go(),
-        "description": rule.description.in_go(),
-        "resolved": rule.past.in_go(),
+        **{name: message.in_go() for name, message in rule.messages.items()},
         **links_in_go(rule.name, rule.labels, settings),
     }
     return written
 
 
-# --- what keeps firing ---------------------------------------------------------------------------
-
-_EVICTED: Final = "run:straggler_run_evicted:max"
+# --- what is recorded of an alert ----------------------------------------------------------------
 
 
-def _expression(rule: AlertRule, settings: AlertSettings) -> str:
-    """The condition of a rule, and what it outlasts: Prometheus' ``keep_firing_for`` would outlast
-    the end of the run as well."""
-    if not rule.keep_firing_s(settings):
-        return only_during(rule.during, rule.labels, rule.expression(settings))
-    labels, condition = by(rule.labels), _condition(rule)
-    kept_s = rule.keep_firing_s(settings) + settings.evaluation_seconds / 2.0
-    firing = f'ALERTS{{alertname="{rule.name}", severity="{rule.severity}", alertstate="firing"}}'
-    held = [
-        f"max {labels} (last_over_time({condition}[{duration(kept_s)}]))",
-        f"and on {labels.removeprefix('by ')} {firing}",
-        f"unless on ({WORLD}) {_EVICTED}",
-    ]
-    if rule.subject:
-        of_subject = ", ".join((*OF_COLLECTOR, *rule.subject))
-        held.append(f"unless on ({of_subject}) {condition}")
-    kept = "\n  ".join(held)
-    return only_during(rule.during, rule.labels, f"max {labels} ({condition})\nor\n({kept})")
+def recorded_name(rule: AlertRule, level: str = "alert") -> str:
+    """The series of an alert, without its time.
 
-
-def _condition(rule: AlertRule) -> str:
-    """The series that records it, without its time.
-
-    >>> _condition(next(rule for rule in CATALOGUE if rule.name == "StragglerHostSlow"))
+    >>> recorded_name(next(rule for rule in CATALOGUE if rule.name == "StragglerHostSlow"))
     'alert:straggler_host_slow:critical'
     """
     words = re.findall("[A-Z][a-z]+", rule.name)
-    return f"alert:{'_'.join(words).lower()}:{rule.severity}"
+    return f"{level}:{'_'.join(words).lower()}:{rule.severity}"
 
 
-def _evicted(settings: AlertSettings) -> str:
-    """Runs that a collector has known, and knows no more although it has long been there."""
-    kept_s, known = settings.keep_firing_seconds, series(semconv.RUN_PAGES)
-    start = f"max by (cluster, collector) ({series(semconv.COLLECTOR_START)})"
-    window = duration(kept_s + settings.evaluation_seconds)
-    return (
-        f"max {by(semconv.OF_RUN)} (last_over_time({known}[{window}]))\n"
-        f"unless on ({WORLD}) {known}\n"
-        f"and on (cluster, collector) (time() - {start} > {number(kept_s)})"
-    )
+def _recorded(rule: AlertRule, settings: AlertSettings) -> Iterator[dict[str, str]]:
+    """Where it holds; if it outlasts its condition, that too."""
+    expression = rule.expression(settings)
+    if rule.keep_firing_s(settings):
+        condition = recorded_name(rule, "condition")
+        yield {"record": condition, "expr": expression}
+        expression = _outlasting(rule, condition, settings)
+    expression = allowed(rule.during, rule.labels, expression)
+    yield {"record": recorded_name(rule), "expr": expression}
 
 
-# --- labels that another series has --------------------------------------------------------------
-
-
-def _mode(rule: AlertRule, settings: AlertSettings) -> str:
-    """Of the run, else of the collector; the last known one if that is gone; else observe."""
-    of = _known(rule)
-    metric = semconv.RUN_PAGES if "run_id" in of else semconv.COLLECTOR_PAGES
-    query = query_of(_now_or_last("max", metric, settings), of)
-    is_page = "eq (. | first | value) 1.0"
-    mode = f"{{{{ if {is_page} }}}}page{{{{ else }}}}observe{{{{ end }}}}"
-    return f"{{{{ with {query} }}}}{mode}{{{{ else }}}}observe{{{{ end }}}}"
-
-
-def _team(rule: AlertRule, settings: AlertSettings) -> str:
-    teams = _now_or_last("max by (team)", semconv.RUN_INFO, settings)
-    query = query_of(teams, _known(rule), 'team!=""')
-    first = '{{ . | sortByLabel "team" | first | label "team" }}'
-    return f"{{{{ with {query} }}}}{first}{{{{ end }}}}"
-
-
-def _known(rule: AlertRule) -> tuple[str, ...]:
-    return (*OF_COLLECTOR, *(name for name in ("run_id", "group") if name in rule.labels))
-
-
-def _now_or_last(aggregate: str, metric: Metric, settings: AlertSettings) -> str:
-    name, window = metric.prometheus_name, duration(settings.remembered_s)
-    return f"{aggregate} ({name}{{}}) or on () {aggregate} (last_over_time({name}{{}}[{window}]))"
-
-
-def _domain_by_cause() -> str:
-    is_data = query_of(
-        f"{semconv.SECTION_INFO.prometheus_name}{{}}",
-        ("cluster", "collector", "run_id", "group", "section"),
-        'kind="data"',
-    )
-    of_host = f"{{{{ with {is_data} }}}}data{{{{ else }}}}{CAUSES['slow_host'].domain}{{{{ end }}}}"
-    of_hardware = (cause for cause, info in CAUSES.items() if info.domain == "hardware")
-    hardware = " ".join(f'"{cause}"' for cause in of_hardware if cause != "slow_host")
-    return (
-        f'{{{{ if eq $labels.cause "slow_host" }}}}{of_host}'
-        f"{{{{ else if eq $labels.cause {hardware} }}}}hardware"
-        "{{ else }}model{{ end }}"
-    )
-
-
-_DOMAIN_BY_CAUSE: Final = _domain_by_cause()
+def _outlasting(rule: AlertRule, condition: str, settings: AlertSettings) -> str:
+    """A condition, and what fires for a while after it: Prometheus' ``keep_firing_for`` would
+    outlast the end of the run as well, and a mute."""
+    kept = duration(rule.keep_firing_s(settings) + settings.evaluation_seconds / 2.0)
+    labels = ", ".join((*OF_COLLECTOR, *rule.labels))
+    before = f"max {by((*rule.labels, *rule.told))} (last_over_time({condition}[{kept}]))"
+    if rule.told:
+        before = f"topk by ({labels}) (1, {before})"
+    firing = f'ALERTS{{alertname="{rule.name}", severity="{rule.severity}", alertstate="firing"}}'
+    held = [before, f"and on ({labels}) {firing}", f"unless on ({WORLD}) {EVICTED.name}"]
+    if rule.scope is not None:
+        silenced = series(semconv.VERDICT_SILENCED, f'scope="{rule.scope}"')
+        held.append(f"unless on ({labels}) ({silenced} == 1)")
+    lines = "\n  ".join(held)
+    return f"{condition}\nor on ({labels})\n({lines})"
 
 
 # --- scores without a collector ------------------------------------------------------------------

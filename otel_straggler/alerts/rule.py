@@ -10,7 +10,7 @@ from otel_straggler.alerts.messages import Facts, Message
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.detect.hangs.states import ENDS, HANGS, HangKind, RunState
 from otel_straggler.model.alert import Domain, Severity
-from otel_straggler.model.verdict import Verdict
+from otel_straggler.model.verdict import Scope, Verdict
 
 During = Literal["training", "working", "alive", "always"]
 """When an alert about a run may fire: while the run trains; unless it hangs or is over; unless it
@@ -90,7 +90,7 @@ class RunStatus:
             heartbeats.
         last_scored_at_s: of the newest scores; None if there never were any.
         verdicts: the newest of every subject, without silenced ones.
-        data_sections: sections of the newest window of the kind "data".
+        silenced: of the others, those that are called slow.
         slowdown: of the run; NaN if unknown.
         clashes: ranks claimed by two live sessions, over all groups of the run.
         dropped: records lost by all ranks since this collector first saw them, by reason.
@@ -120,7 +120,7 @@ class RunStatus:
     last_scored_at_s: float | None = None
     scores: Scores = field(default_factory=Scores)
     verdicts: tuple[Verdict, ...] = ()
-    data_sections: frozenset[str] = frozenset()
+    silenced: tuple[Verdict, ...] = ()
     slowdown: float = float("nan")
     clashes: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -169,16 +169,16 @@ class Instance:
         run: None if it is about the collector.
         labels: further labels of the subject; empty ones are left out.
         value, facts: for the messages.
-        domain: for an alert whose domain depends on the cause.
         held_s: for how long it holds already, under whichever labels.
+        told: what only the text says, by name; see ``AlertRule.told``.
     """
 
     run: RunStatus | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     value: float = 1.0
     facts: Facts = field(default_factory=dict)
-    domain: Domain = "model"
     held_s: float = 0.0
+    told: Mapping[str, str] = field(default_factory=dict)
 
 
 Expression = Callable[[AlertSettings], str]
@@ -199,31 +199,43 @@ class AlertRule:
     """One alert; two may share a name and differ in severity.
 
     Attributes:
-        domain: None: it depends on the cause.
-        labels: of its subject, besides cluster and collector.
+        labels: of its subject, besides cluster and collector: they are what makes it another alert.
+        told: further labels of ``expression``, that only the text says and annotations repeat: why
+            it is so may change while it is the same alert.
         expression: PromQL that gives one element for each subject, with these labels and no other.
         predicate: the same from what a collector knows; None: only an outside observer can tell.
-        during: see :data:`During`; without a run it is of no account.
+        during: see :data:`During`; without a run it is of no account. None fires for a host under
+            maintenance, or a rank there.
         for_s: how long it must hold before it fires.
         keep_firing_s: how long it keeps firing after its condition has ended, unless its run may no
-            longer have it.
-        subject: what it is about, where further labels say why: labels that it shares with what
-            replaces it at once. Its ``for_s`` then counts from when the verdict was confirmed, as
-            ``held_s`` has it, not from when the labels or the value became what they are.
+            longer have it, or it was muted.
+        scope: of the verdicts that it is about, if it is about verdicts: its ``for_s`` counts from
+            when one was confirmed, as ``held_s`` has it, and it ends as soon as that is silenced.
         summary, description: messages; the summary uses no number. past: the summary once it is
             over.
     """
 
     name: str
     severity: Severity
-    domain: Domain | None
+    domain: Domain
     labels: tuple[str, ...]
+    told: tuple[str, ...] = ()
     expression: Expression
     predicate: Predicate | None
     during: During = "alive"
     for_s: Seconds = at_once
     keep_firing_s: Seconds = at_once
-    subject: tuple[str, ...] = ()
+    scope: Scope | None = None
     summary: Message
     past: Message
     description: Message
+
+    @property
+    def messages(self) -> dict[str, Message]:
+        """All texts, by the name of their annotation."""
+        return {
+            "summary": self.summary,
+            "description": self.description,
+            "resolved": self.past,
+            **{name: Message(f"{{{name}|none}}") for name in self.told},
+        }

@@ -23,6 +23,7 @@ from .endings import ENDINGS, OF_THE_COLLECTOR, STAY, runs_that_end, series_over
 SETTINGS = AlertSettings(
     score_for_seconds=60.0,
     missing_for_seconds=60.0,
+    dropped_for_seconds=60.0,
     no_data_seconds=60.0,
     run_slow_for_seconds=60.0,
     silent_seconds=60.0,

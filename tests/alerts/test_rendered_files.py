@@ -32,6 +32,7 @@ CHANGED = {
     "hang_for_seconds": "16",
     "failed_for_seconds": "899",
     "missing_for_seconds": "901",
+    "dropped_for_seconds": "361",
     "no_data_seconds": "902",
     "run_slow_for_seconds": "601",
     "silent_seconds": "121",
@@ -64,6 +65,7 @@ CONCERNS = {
     },
     "failed_for_seconds": {"StragglerRunFailed"},
     "missing_for_seconds": {"StragglerRanksMissing"},
+    "dropped_for_seconds": {"StragglerSpansDropped"},
     "no_data_seconds": {"StragglerNoData"},
     "run_slow_for_seconds": {"StragglerRunSlow", "StragglerGoodputLow"},
     "silent_seconds": {"StragglerRunSilent"},
@@ -78,8 +80,14 @@ CONCERNS = {
         "StragglerRankStraggling",
         "StragglerHostSlow",
         "StragglerCheckpointWriterSlow",
+        "StragglerSpansDropped",
     },
-    "give_up_seconds": set(NAMES),  # how far back mode and team are looked up
+    "give_up_seconds": {
+        "StragglerRunHung",
+        "StragglerRunForgotten",
+        "StragglerRankLost",
+        "StragglerRankStuck",
+    },
     "evaluation_seconds": {rule.name for rule in CATALOGUE if rule.keep_firing_s(AlertSettings())},
     "dashboard_url": set(NAMES),
     "page_url": set(NAMES),  # of a run; the runbook of all
@@ -163,7 +171,7 @@ def test_every_metric_and_label_is_published(name: str) -> None:
         ('{state="forgotten"}', '{status="forgotten"}', "no label 'status'"),
         ("by (cluster, collector)", "by (cluster, pod)", "by: no label 'pod'"),
         ("$labels.rank", "$labels.rang", "$labels.rang is no label"),
-        ("straggler_run_pages{", "straggler_run_page{", "straggler_run_page: no metric"),
+        ("straggler_run_pages)", "straggler_run_page)", "straggler_run_page: no metric"),
         ('label "sentence"', 'label "text"', "gives the label 'text'"),
         ("== 1", "=== 1", "no PromQL"),
     ],
@@ -263,20 +271,22 @@ def test_a_summary_names_no_number_and_no_label_holds_one() -> None:
     for rule in CATALOGUE:
         assert "{value" not in rule.summary.text
         used = (rule.summary.labels | rule.description.labels) - {"cluster", "collector"}
-        assert used <= set(rule.labels), rule.name
+        assert used <= {*rule.labels, *rule.told}, rule.name
 
 
 def alerts_in(text: str) -> dict[tuple[str, str], Any]:
-    """Each with its condition, if that is recorded."""
+    """Each with what is recorded of it."""
     [group] = yaml.safe_load(text)["groups"]
-    alerts = [rule for rule in group["rules"] if "alert" in rule]
     recorded = {rule["record"]: rule["expr"] for rule in group["rules"] if "record" in rule}
+
+    def of(expression: str) -> list[str]:
+        names = dict.fromkeys(re.findall(r"(?:alert|condition):\w+:\w+", expression))
+        return [text for name in names for text in (recorded[name], *of(recorded[name]))]
+
     return {
-        (rule["alert"], rule["labels"]["severity"]): [
-            rule,
-            *(recorded[name] for name in re.findall(r"alert:\w+:\w+", rule["expr"])),
-        ]
-        for rule in alerts
+        (rule["alert"], rule["labels"]["severity"]): [rule, *of(rule["expr"])]
+        for rule in group["rules"]
+        if "alert" in rule
     }
 
 
