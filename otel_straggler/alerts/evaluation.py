@@ -134,7 +134,7 @@ class AlertEvaluator:
         return holding
 
     def _hold(self, labels: Labels, rule: AlertRule, instance: Instance, now_s: float) -> None:
-        named = {**dict(labels), **instance.told}
+        named = {**dict(labels), **instance.details}
         annotations = {
             **{
                 name: message.render(named, instance.value, instance.facts)

@@ -56,7 +56,7 @@ def _alert(rule: AlertRule, settings: AlertSettings) -> dict[str, Any]:
     written["labels"] = {
         "severity": rule.severity,
         "domain": rule.domain,
-        **dict.fromkeys(rule.told, ""),
+        **dict.fromkeys(rule.details, ""),
     }
     written["annotations"] = {
         **{name: message.in_go() for name, message in rule.messages.items()},
@@ -94,8 +94,8 @@ def _outlasting(rule: AlertRule, condition: str, settings: AlertSettings) -> str
     outlast the end of the run as well, and a mute."""
     kept = duration(rule.keep_firing_s(settings) + settings.evaluation_seconds / 2.0)
     labels = ", ".join((*OF_COLLECTOR, *rule.labels))
-    before = f"max {by((*rule.labels, *rule.told))} (last_over_time({condition}[{kept}]))"
-    if rule.told:
+    before = f"max {by((*rule.labels, *rule.details))} (last_over_time({condition}[{kept}]))"
+    if rule.details:
         before = f"topk by ({labels}) (1, {before})"
     firing = f'ALERTS{{alertname="{rule.name}", severity="{rule.severity}", alertstate="firing"}}'
     held = [before, f"and on ({labels}) {firing}", f"unless on ({WORLD}) {EVICTED.name}"]

@@ -170,7 +170,7 @@ class Instance:
         labels: further labels of the subject; empty ones are left out.
         value, facts: for the messages.
         held_s: for how long it holds already, under whichever labels.
-        told: what only the text says, by name; see ``AlertRule.told``.
+        details: what only the text says, by name; see ``AlertRule.details``.
     """
 
     run: RunStatus | None = None
@@ -178,7 +178,7 @@ class Instance:
     value: float = 1.0
     facts: Facts = field(default_factory=dict)
     held_s: float = 0.0
-    told: Mapping[str, str] = field(default_factory=dict)
+    details: Mapping[str, str] = field(default_factory=dict)
 
 
 Expression = Callable[[AlertSettings], str]
@@ -200,8 +200,8 @@ class AlertRule:
 
     Attributes:
         labels: of its subject, besides cluster and collector: they are what makes it another alert.
-        told: further labels of ``expression``, that only the text says and annotations repeat: why
-            it is so may change while it is the same alert.
+        details: further labels of ``expression`` that only the text says, and annotations repeat:
+            why it is so may change while it is the same alert.
         expression: PromQL that gives one element for each subject, with these labels and no other.
         predicate: the same from what a collector knows; None: only an outside observer can tell.
         during: see :data:`During`; without a run it is of no account. None fires for a host under
@@ -219,7 +219,7 @@ class AlertRule:
     severity: Severity
     domain: Domain
     labels: tuple[str, ...]
-    told: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
     expression: Expression
     predicate: Predicate | None
     during: During = "alive"
@@ -237,5 +237,5 @@ class AlertRule:
             "summary": self.summary,
             "description": self.description,
             "resolved": self.past,
-            **{name: Message(f"{{{name}|none}}") for name in self.told},
+            **{name: Message(f"{{{name}|none}}") for name in self.details},
         }

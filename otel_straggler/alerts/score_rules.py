@@ -150,7 +150,7 @@ def _instance(run: RunStatus, verdict: Verdict) -> Instance:
         value=verdict.gpu_seconds_lost_per_hour / 3_600.0,
         held_s=run.slow_for_s.get(verdict.subject_id, 0.0),
         facts={"slowdown": verdict.slowdown} if math.isfinite(verdict.slowdown) else {},
-        told={"section": verdict.section, "cause": verdict.cause},
+        details={"section": verdict.section, "cause": verdict.cause},
     )
 
 
@@ -168,16 +168,16 @@ def _slow_run(settings: AlertSettings) -> str:
         f"({newest(OF_RUN, semconv.RUN_SLOWDOWN)} > {number(settings.run_slowdown_threshold)}\n"
         f"unless on ({WORLD}) ({blamed} {silenced}))"
     )
-    told = ", ".join(_OF_RUNS_VERDICT)
+    details = ", ".join(_OF_RUNS_VERDICT)
     info = series(semconv.VERDICT_INFO, f'scope=~"role|run", {stands}')
     why = (
-        f"max by ({SUBJECT}, {told}) ({info})\n"
+        f"max by ({SUBJECT}, {details}) ({info})\n"
         f"  * on ({SUBJECT}) group_left () "
         f"max by ({SUBJECT}) ({semconv.VERDICT_LOSS.prometheus_name})\n"
         f"  {silenced}"
     )
     return (
-        f"{slow}\n+ on ({WORLD}) group_left ({told}) (0 * topk by ({WORLD}) (1,\n  {why}\n))\n"
+        f"{slow}\n+ on ({WORLD}) group_left ({details}) (0 * topk by ({WORLD}) (1,\n  {why}\n))\n"
         f"or on ({WORLD}) {slow}"
     )
 
@@ -189,8 +189,8 @@ def _slow_runs(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance
             loss = attrgetter("gpu_seconds_lost_per_hour")
             known = (v for v in _active(run, "role", "run") if math.isfinite(loss(v)))
             why = max(known, key=loss, default=None)
-            told = {} if why is None else {"cause": why.cause, "role": why.role}
-            yield Instance(run, told=told, value=run.slowdown)
+            details = {} if why is None else {"cause": why.cause, "role": why.role}
+            yield Instance(run, details=details, value=run.slowdown)
 
 
 def _low_goodput(settings: AlertSettings) -> str:
@@ -219,7 +219,7 @@ _RANK_RULE: Final = AlertRule(
     severity="critical",
     domain="hardware",
     labels=OF_RANK,
-    told=_WHY,
+    details=_WHY,
     expression=_slow("rank", (*OF_RANK, *_WHY), pages=True),
     predicate=_slow_subjects("rank", pages=True),
     during="working",
@@ -240,7 +240,7 @@ _HOST_RULE: Final = AlertRule(
     severity="critical",
     domain="hardware",
     labels=_OF_HOST,
-    told=_WHY,
+    details=_WHY,
     expression=_slow("host", (*_OF_HOST, *_WHY), pages=True),
     predicate=_slow_subjects("host", pages=True),
     during="working",
@@ -263,7 +263,7 @@ def _as_warning(rule: AlertRule, scope: Scope) -> AlertRule:
     return dataclasses.replace(
         rule,
         severity="warning",
-        expression=_slow(scope, (*rule.labels, *rule.told), pages=False),
+        expression=_slow(scope, (*rule.labels, *rule.details), pages=False),
         predicate=_slow_subjects(scope, pages=False),
     )
 
@@ -360,7 +360,7 @@ SCORE_RULES: Final = (
         severity="warning",
         domain="model",
         labels=OF_RUN,
-        told=_OF_RUNS_VERDICT,
+        details=_OF_RUNS_VERDICT,
         expression=_slow_run,
         predicate=_slow_runs,
         during="training",

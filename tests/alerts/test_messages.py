@@ -74,7 +74,7 @@ def test_both_write_the_same_for_every_alert(seed: int, promtool: Program, tmp_p
 
 
 def _example(rule: AlertRule, n: int, random_: random.Random) -> Any:
-    names = ("cluster", "collector", *rule.labels, *rule.told)
+    names = ("cluster", "collector", *rule.labels, *rule.details)
     labels = {name: random_.choice(TEXTS) for name in names}
     if "cause" in labels and random_.random() < 0.7:
         labels["cause"] = random_.choice(["slow_gpu", "link", "unknown", "late_arrival"])
