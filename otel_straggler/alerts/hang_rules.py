@@ -51,7 +51,7 @@ def _hung(settings: AlertSettings) -> str:
     kept_s, given_up = settings.keep_firing_seconds, number(settings.give_up_seconds)
     seen_at = f"max_over_time({HUNG_AT.name}[{duration(kept_s)}])"
     return (
-        f"({HUNG.name} == 1)\n"
+        f"topk by ({WORLD}) (1, {HUNG.name} == 1)\n"
         f"or on ({WORLD})\n({HUNG_WHEN_LAST_SEEN.name} > time() - {given_up})\n"
         f"or on ({WORLD})\n(max {by((*OF_RUN, *JOINED))} ({_firing('StragglerRunHung')})\n"
         f"and on ({WORLD}) ({undecided} == 1)\n"
