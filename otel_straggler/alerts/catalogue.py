@@ -61,21 +61,19 @@ def _is_critical(alert: Alert) -> bool:
     return alert.labels.get("severity") == "critical"
 
 
+def _of_a_hung_run() -> tuple[str, ...]:
+    """All about its ranks and hosts, and about what it does while it runs: it does nothing."""
+    names = (
+        rule.name
+        for rule in CATALOGUE
+        if "run_id" in rule.labels
+        and (rule.during in ("training", "working") or {"rank", "node"} & set(rule.labels))
+    )
+    return (*dict.fromkeys(names), "StragglerRunSilent", "StragglerRanksMissing")
+
+
 INHIBITIONS: Final = (
-    Inhibition(
-        "StragglerRunHung",
-        (
-            "StragglerRankLost",
-            "StragglerRankStuck",
-            "StragglerRankTimedOut",
-            "StragglerRunSilent",
-            "StragglerRanksMissing",
-            "StragglerNoData",
-            "StragglerRankStraggling",
-            "StragglerScoreLow",
-        ),
-        _RUN,
-    ),
+    Inhibition("StragglerRunHung", _of_a_hung_run(), _RUN),
     Inhibition(
         "StragglerHostSlow",
         (

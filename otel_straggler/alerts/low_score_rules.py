@@ -4,6 +4,7 @@ that have become slower as a whole."""
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -27,9 +28,9 @@ from otel_straggler.alerts.promql import (
     duration,
     newest,
     number,
+    recorded_name,
     series,
     since,
-    subjects_name,
 )
 from otel_straggler.alerts.rule import (
     APART,
@@ -52,52 +53,51 @@ _INDIVIDUAL_ONCE: Final = newest((*OF_RANK, "section"), semconv.SECTION_INDIVIDU
 # --- ranks ---------------------------------------------------------------------------------------
 
 
-def low_recorded(settings: AlertSettings) -> tuple[Recorded, ...]:
-    """For each of these alerts, the lowest score of every rank below its threshold, and since when
-    it has been below: a rank that is slow is slow, whichever others are slower in this window."""
+def _low(settings: AlertSettings, alert: str) -> str:
+    """The lowest score of every rank below the threshold, with its section: a rank that is slow is
+    slow, whichever others are slower in this window."""
     listed = f"and on ({WORLD}, section) {_LISTED}"
-    degraded = f"{_INDIVIDUAL} < {number(settings.individual_threshold)}"
-    apart = f"({degraded}) / on ({WORLD}, section) group_left () {TYPICAL.name}"
-    of_alert = {
-        SCORE_LOW: f"{_RELATIVE} < {number(settings.relative_threshold)}\n  {listed}",
-        RANK_DEGRADED: f"{degraded}\n  {listed}\n"
-        f"  and on ({_OF_RANK}, section) (\n    {apart}\n    < {number(APART)})",
-        GPU_SLOW: series(semconv.GPU_RELATIVE, 'section=""')
-        + f" < {number(settings.gpu_threshold)}",
-    }
-    result = []
-    for alert, low in of_alert.items():
-        name = _low_name(alert)
-        result += [
-            Recorded(name, f"min {by(OF_RANK)} (\n  {low}\n)", of=OF_RANK),
-            Recorded(
-                _since_name(alert),
-                since(_since_name(alert), _OF_RANK, name),
-                of=("run_id", "group", "rank"),
-            ),
-        ]
-    return tuple(result)
+    if alert == GPU_SLOW:
+        gpus = series(semconv.GPU_RELATIVE, 'section=""')
+        return f"min {by(OF_RANK)} ({gpus} < {number(settings.gpu_threshold)})"
+    low = f"{_RELATIVE} < {number(settings.relative_threshold)}\n  {listed}"
+    if alert == RANK_DEGRADED:
+        degraded = f"{_INDIVIDUAL} < {number(settings.individual_threshold)}"
+        apart = f"({degraded}) / on ({WORLD}, section) group_left () {TYPICAL.name}"
+        low = (
+            f"{degraded}\n  {listed}\n"
+            f"  and on ({_OF_RANK}, section) (\n    {apart}\n    < {number(APART)})"
+        )
+    return f"bottomk by ({_OF_RANK}) (1, min {by((*OF_RANK, 'section'))} (\n  {low}\n))"
 
 
-def _low_name(alert: str) -> str:
+def _recorded(alert: str) -> tuple[Recorded, Recorded]:
+    """What is low, and since when."""
+    low, since_s = _series_of(alert), _series_of(alert, "since_seconds")
+    return (
+        Recorded(low, partial(_low, alert=alert), of=(*OF_RANK, "section")),
+        Recorded(since_s, since(since_s, _OF_RANK, low), of=("run_id", "group", "rank")),
+    )
+
+
+def _series_of(alert: str, what: str = "min") -> str:
     kinds = {SCORE_LOW: "relative_score", RANK_DEGRADED: "individual_score", GPU_SLOW: "gpu_score"}
-    return f"rank:straggler_{kinds[alert]}_low:min"
+    return f"rank:straggler_{kinds[alert]}_low:{what}"
 
 
-def _since_name(alert: str) -> str:
-    return _low_name(alert).replace(":min", ":since_seconds")
+LOW_RECORDED: Final = (*_recorded(SCORE_LOW), *_recorded(RANK_DEGRADED), *_recorded(GPU_SLOW))
 
 
-def _low(alert: str) -> Expression:
+def _lasting(alert: str) -> Expression:
     """Low for long enough, or again while its alert would keep firing."""
+    subjects = recorded_name(alert, SEVERITY[alert], "subjects")
 
     def expression(settings: AlertSettings) -> str:
-        subjects = subjects_name(alert, SEVERITY[alert])
         for_s = number(settings.score_for_seconds)
         kept_s = settings.keep_firing_seconds + 1.5 * settings.evaluation_seconds
         return (
-            f"{_low_name(alert)}\n"
-            f"and on ({_OF_RANK}) (time() - {_since_name(alert)} >= {for_s}\n"
+            f"{_series_of(alert)}\n"
+            f"and on ({_OF_RANK}) (time() - {_series_of(alert, 'since_seconds')} >= {for_s}\n"
             f"  or last_over_time({subjects}[{duration(kept_s)}]))"
         )
 
@@ -111,8 +111,9 @@ def _low_ranks(alert: str) -> Predicate:
                 held_s = run.low_for_s.get((alert, s.rank), 0.0)
                 if held_s >= settings.score_for_seconds:
                     labels = {"rank": str(s.rank), "node": s.node, "role": s.role}
-                    facts = {"section": s.section, "best": s.best_text}
-                    yield Instance(run, labels, s.value, facts, held_s=held_s)
+                    details = {"section": s.section} if s.section else {}
+                    facts = {"best": s.best_text}
+                    yield Instance(run, labels, s.value, facts, held_s, details)
 
     return predicate
 
@@ -124,7 +125,7 @@ def _low_runs(settings: AlertSettings) -> str:
     limit = number(settings.individual_threshold)
     count = f"count {by((*OF_RUN, 'section'))}"
     return (
-        f"min {by(OF_RUN)} (\n"
+        f"bottomk by ({WORLD}) (1,\n"
         f"  {TYPICAL.name} < {limit}\n"
         f"  and on ({WORLD}, section) {_LISTED}\n"
         f"  and on ({WORLD}, section) (2 * {count} ({_INDIVIDUAL_ONCE} < {limit})\n"
@@ -136,21 +137,15 @@ def _degraded_runs(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Inst
     for run in fleet.runs:
         slowest = slowest_section(run, settings)
         if slowest is not None:
-            facts = {"section": f"section {slowest.section}"}
-            yield Instance(run, value=slowest.median, facts=facts)
+            yield Instance(run, value=slowest.median, details={"section": slowest.section})
 
 
 # --- the rules -----------------------------------------------------------------------------------
 
 
-def _of_rank(alert: str, *labels: str) -> dict[str, Lookup]:
-    of = (*_OF_WORLD, "rank")
-    return {
-        label: Lookup(
-            metric=semconv.RANK_LOW, of=of, label=label, more=f'alert="{alert}", {label}!=""'
-        )
-        for label in labels
-    }
+_BEST: Final = Lookup(
+    metric=semconv.RANK_BEST, of=(*_OF_WORLD, "rank"), label="text", more='text!=""'
+)
 
 
 def _on_rank(alert: str, summary: str, past: str, description: str) -> AlertRule:
@@ -159,15 +154,16 @@ def _on_rank(alert: str, summary: str, past: str, description: str) -> AlertRule
         severity=SEVERITY[alert],
         domain="hardware",
         labels=OF_RANK,
-        expression=_low(alert),
+        details=() if alert == GPU_SLOW else ("section",),
+        expression=_lasting(alert),
         predicate=_low_ranks(alert),
         during="working",
-        subject=OF_RANK,
+        is_lasting=True,
         for_s=attrgetter("score_for_seconds"),
         keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message(summary),
         past=Message(past),
-        description=Message(description, _of_rank(alert, "section", "best")),
+        description=Message(description, {"best": _BEST}),
     )
 
 
@@ -222,6 +218,7 @@ LOW_SCORE_RULES: Final = (
         severity="warning",
         domain="model",
         labels=OF_RUN,
+        details=("section",),
         expression=_low_runs,
         predicate=_degraded_runs,
         during="working",
@@ -231,17 +228,9 @@ LOW_SCORE_RULES: Final = (
         past=Message("Most ranks of run {run_id} were slower than before[ (job {job_name})]"),
         description=Message(
             "Half of the ranks of run {run_id}[, group {group},] run at {value|percent} of their "
-            "own best speed or less[, in {section}]: it is none of them alone. Next: look at what "
-            "all share: the last change of data, batch size or sequence length; storage; fabric; "
-            "power and cooling.",
-            {
-                "section": Lookup(
-                    metric=semconv.RUN_SLOW,
-                    of=_OF_WORLD,
-                    label="worst",
-                    more=f'alert="{RUN_DEGRADED}"',
-                )
-            },
+            "own best speed or less[, in section {section}]: it is none of them alone. Next: look "
+            "at what all share: the last change of data, batch size or sequence length; storage; "
+            "fabric; power and cooling."
         ),
     ),
     _GPU_SLOW,

@@ -4,13 +4,14 @@ a list of the worst is another list in each window, and no member of it is there
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from otel_straggler import semconv
 from otel_straggler.alerts.messages import Lookup, Message
 from otel_straggler.alerts.promql import by as by_labels
-from otel_straggler.alerts.promql import subjects_name
+from otel_straggler.alerts.promql import recorded_name, series
 from otel_straggler.alerts.rule import (
     MAX_SINGLE,
     AlertRule,
@@ -20,7 +21,6 @@ from otel_straggler.alerts.rule import (
     RunStatus,
 )
 from otel_straggler.alerts.settings import AlertSettings
-from otel_straggler.model.causes import CAUSES
 from otel_straggler.semconv import OF_RUN
 
 _OF_WORLD = ("cluster", "collector", "run_id", "group")
@@ -42,19 +42,23 @@ def counted(
         description: ``{value}`` is their number, ``{worst}`` the worst of them.
     """
     labels = (*OF_RUN, *by)
-    named = subjects_name(rule.name, rule.severity)
     worst = Lookup(
         metric=semconv.RUN_SLOW,
         of=(*_OF_WORLD, *by),
         label="worst",
         more=f'alert="{rule.name}", severity="{rule.severity}"',
     )
+    known = recorded_name(rule.name, rule.severity, "subjects")
+    maintained = f"({series(semconv.MAINTENANCE_UNTIL)} > time())"
+    count = f"count {by_labels(labels)} ({known} unless on (cluster, node) {maintained})"
     return replace(
         rule,
         labels=labels,
-        expression=lambda _: f"count {by_labels(labels)} ({named}) > {MAX_SINGLE}",
+        details=(),
+        expression=lambda _: f"{count} > {MAX_SINGLE}",
         predicate=_counted(rule),
-        subject=(),
+        scope=None,
+        is_lasting=True,
         counts=rule,
         subjects=subjects,
         summary=summary,
@@ -68,16 +72,21 @@ def _counted(rule: AlertRule) -> Predicate:
 
     def predicate(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
         for run in fleet.runs:
-            by_cause: dict[str, set[frozenset[tuple[str, str]]]] = {}
-            for each in rule.predicate(replace(fleet, runs=(run,)), settings):
-                if each.held_s >= rule.for_s(settings):
-                    labels = frozenset(each.labels.items())
-                    by_cause.setdefault(each.cause, set()).add(labels)
-            for cause, subjects in by_cause.items():
-                if len(subjects) > MAX_SINGLE:
-                    yield _crowd(rule, run, cause, len(subjects))
+            subjects: dict[frozenset[tuple[str, str]], str] = {}
+            for each in _lasting(rule, replace(fleet, runs=(run,)), settings):
+                subjects.setdefault(frozenset(each.labels.items()), each.details.get("cause", ""))
+            for cause, count in Counter(subjects.values()).items():
+                if count > MAX_SINGLE:
+                    yield _crowd(rule, run, cause, count)
 
     return predicate
+
+
+def _lasting(rule: AlertRule, fleet: FleetStatus, settings: AlertSettings) -> Iterator[Instance]:
+    for each in rule.predicate(fleet, settings) if rule.predicate else ():
+        is_maintained = each.labels.get("node", "") in fleet.under_maintenance
+        if each.held_s >= rule.for_s(settings) and not is_maintained:
+            yield each
 
 
 def _crowd(rule: AlertRule, run: RunStatus, cause: str, count: int) -> Instance:
@@ -88,6 +97,5 @@ def _crowd(rule: AlertRule, run: RunStatus, cause: str, count: int) -> Instance:
         {"cause": cause} if cause else {},
         value=count,
         facts={"worst": worst[0]} if worst else {},
-        domain=next((info.domain for name, info in CAUSES.items() if name == cause), "model"),
         held_s=math.inf,
     )

@@ -61,21 +61,14 @@ class Naming:
         self._named: dict[_Key, frozenset[str]] = {}
 
     def named(self, run: RunStatus, settings: AlertSettings) -> RunStatus:
-        """The same with ``low`` and ``crowds``. Cost: O(what is slow)."""
+        """The same with ``degraded`` and ``crowds``. Cost: O(what is slow)."""
         low = low_scores(run, settings)
         crowds = [*self._of_scores(run, low), *self._of_verdicts(run.verdicts)]
-        whole = slowest_section(run, settings)
-        if whole is not None:
-            text = f"section {whole.section}"
-            crowds.append(
-                Crowd(
-                    alert=RUN_DEGRADED, severity="warning", cause="", count=whole.below, worst=text
-                )
-            )
         known = {(each.alert, each.severity, each.cause) for each in crowds}
         self._named = {key: names for key, names in self._named.items() if key in known}
-        few = {alert: its for alert, its in low.items() if len(its) <= MAX_SINGLE}
-        return replace(run, low=few, crowds=tuple(crowds))
+        degraded = low[RANK_DEGRADED]
+        few = degraded if len(degraded) <= MAX_SINGLE else ()
+        return replace(run, degraded=few, crowds=tuple(crowds))
 
     def _of_scores(self, run: RunStatus, low: Mapping[str, tuple[Score, ...]]) -> Iterator[Crowd]:
         known = {

@@ -12,7 +12,7 @@ from otel_straggler.alerts.messages import Facts, Message, humanize_duration
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.detect.hangs.states import ENDS, HANGS, HangKind, RunState
 from otel_straggler.model.alert import Domain, Severity
-from otel_straggler.model.verdict import Verdict
+from otel_straggler.model.verdict import Scope, Verdict
 
 During = Literal["training", "working", "alive", "always"]
 """When an alert about a run may fire: while the run trains; unless it hangs or is over; unless it
@@ -127,8 +127,7 @@ class Crowd:
     Attributes:
         alert, severity, cause: of the alert; the cause is empty where it is the same for all.
         count: subjects now.
-        worst: for people: five of them, one of which stays named while it is slow; of a whole run
-            the section.
+        worst: five of them, for people; one that is named stays named while it is slow.
     """
 
     alert: str
@@ -156,7 +155,7 @@ class RunStatus:
             heartbeats.
         last_scored_at_s: of the newest scores; None if there never were any.
         verdicts: the newest of every subject, without silenced ones.
-        data_sections: sections of the newest window of the kind "data".
+        silenced: of the others, those that are called slow.
         slowdown: of the run; NaN if unknown.
         clashes: ranks claimed by two live sessions, over all groups of the run.
         dropped: records lost by all ranks since this collector first saw them, by reason.
@@ -166,8 +165,8 @@ class RunStatus:
             evaluator keeps it.
         low_for_s: since how many seconds a score of a rank is below the threshold of an alert, by
             its name and the rank; the evaluator keeps it.
-        low: scores that alerts name, by the name of the alert; of at most five ranks each.
-        crowds: what is counted instead.
+        degraded: individual scores of ranks that an alert names; of at most five.
+        crowds: subjects that are counted instead of named.
         failed_at_s: since when it has failed for good: no launcher restarts it; None if it has not.
         failure_text: who failed first, how, and when.
     """
@@ -190,7 +189,7 @@ class RunStatus:
     last_scored_at_s: float | None = None
     scores: Scores = field(default_factory=Scores)
     verdicts: tuple[Verdict, ...] = ()
-    data_sections: frozenset[str] = frozenset()
+    silenced: tuple[Verdict, ...] = ()
     slowdown: float = float("nan")
     clashes: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -198,7 +197,7 @@ class RunStatus:
     is_failing: bool = False
     slow_for_s: Mapping[str, float] = field(default_factory=dict)
     low_for_s: Mapping[tuple[str, int], float] = field(default_factory=dict)
-    low: Mapping[str, tuple[Score, ...]] = field(default_factory=dict)
+    degraded: tuple[Score, ...] = ()
     crowds: tuple[Crowd, ...] = ()
     failed_at_s: float | None = None
     failure_text: str = ""
@@ -242,18 +241,16 @@ class Instance:
         run: None if it is about the collector.
         labels: further labels of the subject; empty ones are left out.
         value, facts: for the messages.
-        domain: for an alert whose domain depends on the cause.
         held_s: for how long it holds already, under whichever labels.
-        cause: what it has in common with others of its rule and run, if that varies.
+        details: what only the text says, by name; see ``AlertRule.details``.
     """
 
     run: RunStatus | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     value: float = 1.0
     facts: Facts = field(default_factory=dict)
-    domain: Domain = "model"
     held_s: float = 0.0
-    cause: str = ""
+    details: Mapping[str, str] = field(default_factory=dict)
 
 
 Expression = Callable[[AlertSettings], str]
@@ -275,17 +272,20 @@ class AlertRule:
     other.
 
     Attributes:
-        domain: None: it depends on the cause.
-        labels: of its subject, besides cluster and collector.
+        labels: of its subject, besides cluster and collector: they are what makes it another alert.
+        details: further labels of ``expression`` that only the text says, and annotations repeat:
+            why it is so may change while it is the same alert.
         expression: PromQL that gives one element for each subject, with these labels and no other.
         predicate: the same from what a collector knows; None: only an outside observer can tell.
-        during: see :data:`During`; without a run it is of no account.
+        during: see :data:`During`; without a run it is of no account. None fires for a host under
+            maintenance, or a rank there.
         for_s: how long it must hold before it fires.
         keep_firing_s: how long it keeps firing after its condition has ended, unless its run may no
-            longer have it.
-        subject: what it is about, where further labels say why: labels that it shares with what
-            replaces it at once. Its ``for_s`` then counts from when the verdict was confirmed, as
-            ``held_s`` has it, not from when the labels or the value became what they are.
+            longer have it, or it was muted.
+        scope: of the verdicts that it is about, if it is about verdicts: its ``for_s`` counts from
+            when one was confirmed, as ``held_s`` has it, and it ends as soon as that is silenced.
+        is_lasting: its expression and predicate give only what has held for ``for_s`` already, as
+            those of a rule with a ``scope`` do.
         counts: the rule on single subjects whose number, by run and cause, this one is about: while
             it fires the other does not, for these. subjects: what it counts; a label of its alerts.
         summary, description: messages; the summary uses no number. past: the summary once it is
@@ -294,16 +294,28 @@ class AlertRule:
 
     name: str
     severity: Severity
-    domain: Domain | None
+    domain: Domain
     labels: tuple[str, ...]
+    details: tuple[str, ...] = ()
     expression: Expression
     predicate: Predicate | None
     during: During = "alive"
     for_s: Seconds = at_once
     keep_firing_s: Seconds = at_once
-    subject: tuple[str, ...] = ()
+    scope: Scope | None = None
+    is_lasting: bool = False
     counts: AlertRule | None = None
     subjects: str = ""
     summary: Message
     past: Message
     description: Message
+
+    @property
+    def messages(self) -> dict[str, Message]:
+        """All texts, by the name of their annotation."""
+        return {
+            "summary": self.summary,
+            "description": self.description,
+            "resolved": self.past,
+            **{name: Message(f"{{{name}|none}}") for name in self.details},
+        }

@@ -12,7 +12,16 @@ from otel_straggler import semconv
 from otel_straggler.alerts.low_score_rules import LOW_SCORE_RULES
 from otel_straggler.alerts.many import counted
 from otel_straggler.alerts.messages import Lookup, Message
-from otel_straggler.alerts.promql import SLOW_SINCE, SUBJECT, WORLD, by, newest, number, series
+from otel_straggler.alerts.promql import (
+    OF_COLLECTOR,
+    SLOW_SINCE,
+    SUBJECT,
+    WORLD,
+    by,
+    newest,
+    number,
+    series,
+)
 from otel_straggler.alerts.rule import (
     AlertRule,
     Expression,
@@ -33,6 +42,8 @@ _CALLED_SLOW: Final = "|".join(sorted(CALLED_SLOW))
 _WRITER: Final[Cause] = "checkpoint"
 """Its verdicts are about saves, not about steps: an alert of their own."""
 _OF_STEPS: Final = f'cause!="{_WRITER}"'
+_WHY: Final = ("section", "cause")
+"""What a verdict says of its subject, and may say otherwise in the next window."""
 
 
 # --- verdicts ------------------------------------------------------------------------------------
@@ -41,8 +52,9 @@ _OF_STEPS: Final = f'cause!="{_WRITER}"'
 def _slow(
     scope: Scope, labels: tuple[str, ...], *, pages: bool, causes: str = _OF_STEPS
 ) -> Expression:
-    """Verdicts that have stood for long enough and are not silenced; the value is the number of
-    GPUs lost."""
+    """Verdicts that have stood for long enough and are not silenced, the costliest of each subject;
+    the value is the number of GPUs lost."""
+    subject = ", ".join((*OF_COLLECTOR, *(name for name in labels if name not in _WHY)))
 
     def expression(settings: AlertSettings) -> str:
         chosen = f'scope="{scope}", {causes}, state=~"{_CALLED_SLOW}"'
@@ -52,12 +64,12 @@ def _slow(
         for_s = number(settings.straggling_for_seconds)
         paging = f"({semconv.VERDICT_PAGES.prometheus_name} == 1)"
         return (
-            f"max {by(labels)} (\n"
+            f"topk by ({subject}) (1, max {by(labels)} (\n"
             f"  max {by((*labels, 'subject_id'))} ({info})\n"
             f"  * on ({SUBJECT}) group_left () {lost}\n"
             f"  unless on ({SUBJECT}) ({silenced} == 1)\n"
             f"  and on ({SUBJECT}) (time() - {SLOW_SINCE.name} >= {for_s})\n"
-            f"  {'and' if pages else 'unless'} on ({SUBJECT}) {paging}\n)"
+            f"  {'and' if pages else 'unless'} on ({SUBJECT}) {paging}\n))"
         )
 
     return expression
@@ -66,9 +78,10 @@ def _slow(
 def _slow_subjects(scope: Scope, *, pages: bool) -> Predicate:
     def predicate(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
         for run in fleet.runs:
-            for verdict in _active(run, scope):
-                if verdict.pages is pages:
-                    yield _instance(run, verdict)
+            active = [v for v in _active(run, scope) if v.pages is pages]
+            active.sort(key=lambda v: -v.gpu_seconds_lost_per_hour)
+            for verdict in active:
+                yield _instance(run, verdict)
 
     return predicate
 
@@ -91,30 +104,44 @@ def _slow_writers(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
 
 
 def _instance(run: RunStatus, verdict: Verdict) -> Instance:
-    labels = {"node": verdict.node, "section": verdict.section, "cause": verdict.cause}
+    labels = {"node": verdict.node}
     if verdict.scope == "rank":
         labels |= {"rank": str(verdict.rank), "role": verdict.role}
-    is_data = verdict.cause == "slow_host" and verdict.section in run.data_sections
     return Instance(
         run,
         labels,
         value=verdict.gpu_seconds_lost_per_hour / 3_600.0,
         held_s=run.slow_for_s.get(verdict.subject_id, 0.0),
         facts={"slowdown": verdict.slowdown} if math.isfinite(verdict.slowdown) else {},
-        domain="data" if is_data else CAUSES[verdict.cause].domain,
-        cause=verdict.cause,
+        details={"section": verdict.section, "cause": verdict.cause},
     )
 
 
 # --- runs ----------------------------------------------------------------------------------------
 
+_OF_RUNS_VERDICT: Final = ("cause", "role")
+
 
 def _slow_run(settings: AlertSettings) -> str:
-    info = series(semconv.VERDICT_INFO, f'scope=~"host|rank", {_OF_STEPS}, state=~"{_CALLED_SLOW}"')
-    silenced = semconv.VERDICT_SILENCED.prometheus_name
+    """With what the costliest verdict on the run or one of its roles says, if there is one."""
+    stands = f'{_OF_STEPS}, state=~"{_CALLED_SLOW}"'
+    blamed = series(semconv.VERDICT_INFO, f'scope=~"host|rank", {stands}')
+    silenced = f"unless on ({SUBJECT}) ({semconv.VERDICT_SILENCED.prometheus_name} == 1)"
+    slow = (
+        f"({newest(OF_RUN, semconv.RUN_SLOWDOWN)} > {number(settings.run_slowdown_threshold)}\n"
+        f"unless on ({WORLD}) ({blamed} {silenced}))"
+    )
+    details = ", ".join(_OF_RUNS_VERDICT)
+    info = series(semconv.VERDICT_INFO, f'scope=~"role|run", {stands}')
+    why = (
+        f"max by ({SUBJECT}, {details}) ({info})\n"
+        f"  * on ({SUBJECT}) group_left () "
+        f"max by ({SUBJECT}) ({semconv.VERDICT_LOSS.prometheus_name})\n"
+        f"  {silenced}"
+    )
     return (
-        f"{newest(OF_RUN, semconv.RUN_SLOWDOWN)} > {number(settings.run_slowdown_threshold)}\n"
-        f"unless on ({WORLD}) ({info} unless on ({SUBJECT}) ({silenced} == 1))"
+        f"{slow}\n+ on ({WORLD}) group_left ({details}) (0 * topk by ({WORLD}) (1,\n  {why}\n))\n"
+        f"or on ({WORLD}) {slow}"
     )
 
 
@@ -122,7 +149,11 @@ def _slow_runs(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance
     for run in fleet.runs:
         is_slow = run.slowdown > settings.run_slowdown_threshold
         if is_slow and not any(_active(run, "rank", "host")):
-            yield Instance(run, value=run.slowdown)
+            loss = attrgetter("gpu_seconds_lost_per_hour")
+            known = (v for v in _active(run, "role", "run") if math.isfinite(loss(v)))
+            why = max(known, key=loss, default=None)
+            details = {} if why is None else {"cause": why.cause, "role": why.role}
+            yield Instance(run, details=details, value=run.slowdown)
 
 
 def _low_goodput(settings: AlertSettings) -> str:
@@ -145,17 +176,17 @@ def _slowdown_of(scope: Scope, label: str) -> dict[str, Lookup]:
 
 
 _ADVICE: Final = "Cause: {cause|cause}. Next: {cause|action}."
-_OF_SLOW_RANK: Final = (*OF_RANK, "section", "cause")
-_OF_SLOW_HOST: Final = (*OF_RUN, "node", "section", "cause")
+_OF_HOST: Final = (*OF_RUN, "node")
 _RANK_RULE: Final = AlertRule(
     name="StragglerRankStraggling",
     severity="critical",
-    domain=None,
-    labels=_OF_SLOW_RANK,
-    expression=_slow("rank", _OF_SLOW_RANK, pages=True),
+    domain="hardware",
+    labels=OF_RANK,
+    details=_WHY,
+    expression=_slow("rank", (*OF_RANK, *_WHY), pages=True),
     predicate=_slow_subjects("rank", pages=True),
     during="working",
-    subject=OF_RANK,
+    scope="rank",
     for_s=attrgetter("straggling_for_seconds"),
     keep_firing_s=attrgetter("keep_firing_seconds"),
     summary=Message("Rank {rank}[ on {node}] slows down run {run_id}"),
@@ -170,12 +201,13 @@ _RANK_RULE: Final = AlertRule(
 _HOST_RULE: Final = AlertRule(
     name="StragglerHostSlow",
     severity="critical",
-    domain=None,
-    labels=_OF_SLOW_HOST,
-    expression=_slow("host", _OF_SLOW_HOST, pages=True),
+    domain="hardware",
+    labels=_OF_HOST,
+    details=_WHY,
+    expression=_slow("host", (*_OF_HOST, *_WHY), pages=True),
     predicate=_slow_subjects("host", pages=True),
     during="working",
-    subject=(*OF_RUN, "node"),
+    scope="host",
     for_s=attrgetter("straggling_for_seconds"),
     keep_firing_s=attrgetter("keep_firing_seconds"),
     summary=Message("Host {node} slows down run {run_id}"),
@@ -194,7 +226,7 @@ def _as_warning(rule: AlertRule, scope: Scope) -> AlertRule:
     return dataclasses.replace(
         rule,
         severity="warning",
-        expression=_slow(scope, rule.labels, pages=False),
+        expression=_slow(scope, (*rule.labels, *rule.details), pages=False),
         predicate=_slow_subjects(scope, pages=False),
     )
 
@@ -209,7 +241,7 @@ _WRITER_RULE: Final = AlertRule(
     expression=_slow("rank", OF_RANK, pages=False, causes=f'cause="{_WRITER}"'),
     predicate=_slow_writers,
     during="working",
-    subject=OF_RANK,
+    scope="rank",
     for_s=attrgetter("straggling_for_seconds"),
     keep_firing_s=attrgetter("keep_firing_seconds"),
     summary=Message("Rank {rank}[ on {node}] writes checkpoints slowly in run {run_id}"),
@@ -262,6 +294,7 @@ SCORE_RULES: Final = (
         severity="warning",
         domain="model",
         labels=OF_RUN,
+        details=_OF_RUNS_VERDICT,
         expression=_slow_run,
         predicate=_slow_runs,
         during="training",
@@ -271,7 +304,8 @@ SCORE_RULES: Final = (
         past=Message("Run {run_id} was slow, and no rank or host was to blame[ (job {job_name})]"),
         description=Message(
             "Run {run_id}[, group {group},] takes {value|ratio} times as long as it could, but "
-            "no rank or host has a slow verdict."
+            "no rank or host has a slow verdict.[ Cause: {cause|cause}][ of {role}]"
+            "[. Next: {cause|action}.]"
         ),
     ),
     AlertRule(
@@ -291,8 +325,8 @@ SCORE_RULES: Final = (
             "Run {run_id} spent much of its time on other things than steps[ (job {job_name})]"
         ),
         description=Message(
-            "Goodput of run {run_id}[, group {group},] was {value|percent} in the last hour. Its "
-            "page says what the rest went to."
+            "Goodput of run {run_id}[, group {group},] was {value|percent} in the last hour. "
+            "Next: see on its page what the rest went to."
         ),
     ),
 )

@@ -89,14 +89,13 @@ RUN_SLOW = gauge(
     "cause",
     "worst",
 )
-RANK_LOW = gauge(
-    "straggler.rank.low_score",
-    "{score}",
-    "score that is below the limit of an alert, of a rank that the alert names; `best` is the "
-    "rank's own best, and when it was",
-    "alert",
+RANK_BEST = gauge(
+    "straggler.rank.own_best",
+    "s",
+    "own best median of a rank that StragglerRankDegraded names, in the section in which it is "
+    "furthest behind; `text` says it, and when it was",
     "section",
-    "best",
+    "text",
 )
 CAUSED_WAIT = counter(
     "straggler.caused_wait", "s", "what its peers waited for the rank that came last"

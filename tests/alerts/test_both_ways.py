@@ -41,6 +41,7 @@ SETTINGS = AlertSettings(
     missing_for_seconds=120.0,
     no_data_seconds=120.0,
     failed_for_seconds=120.0,
+    dropped_for_seconds=60.0,
     run_slow_for_seconds=120.0,
     keep_firing_seconds=30.0,
     dashboard_url="https://g.example/d/run",
@@ -156,7 +157,6 @@ def _run(random_: random.Random, run_id: str) -> RunStatus:
         last_scored_at_s=random_.choice([None, 100.0, float(END_S - 5)]),
         scores=_scores(random_),
         verdicts=tuple(verdicts),
-        data_sections=frozenset({"load"}),
         slowdown=random_.choice([float("nan"), 1.1, 1.3]),
         clashes=random_.choice([0, 0, 2]),
         hourly_goodput=random_.choice([float("nan"), 0.5, 0.93]),
@@ -211,14 +211,14 @@ def _scores(random_: random.Random) -> Scores:
 
 
 def _verdict(random_: random.Random, run_id: str, n: int, cause: Any) -> Verdict:
-    scope = random_.choice(["rank", "host", "run"])
+    scope = random_.choice(["rank", "host", "run", "role"])
     return Verdict(
         run_id=run_id,
         subject_id=f"{scope}/{n}",
         scope=scope,  # type: ignore[arg-type]
         rank=n if scope == "rank" else None,
-        node=f"n{n}" if scope != "run" else "",
-        role="default" if scope == "rank" else "",
+        node=f"n{n}" if scope in ("rank", "host") else "",
+        role={"rank": "default", "role": f"stage{n}"}.get(scope, ""),
         section=random_.choice(["", "forward", "load"]),
         cause=cause or random_.choice(get_args(Cause)),
         state=random_.choice(["suspect", "confirmed", "flapping", "recovered"]),  # type: ignore[arg-type]
@@ -330,7 +330,7 @@ def _of_names(run: RunStatus, constant: str, count: int) -> Any:
     """As the collector really writes them."""
     page = alert_families(run, constant).render().decode()
     for line in page.splitlines():
-        if line.startswith((semconv.RUN_SLOW.prometheus_name, semconv.RANK_LOW.prometheus_name)):
+        if line.startswith((semconv.RUN_SLOW.prometheus_name, semconv.RANK_BEST.prometheus_name)):
             series, _, value = line.rpartition(" ")
             yield {"series": re.sub(r'\w+="",?', "", series), "values": f"{value}+0x{count}"}
 

@@ -171,14 +171,6 @@ def test_a_window_by_time_adds_what_has_no_step() -> None:
     assert [(s.section, s.value) for s in its.section_relative] == [("loader", 0.2)]
 
 
-def test_sections_of_the_kind_data_are_named() -> None:
-    """Of the newest windows: what a slow host loses there is the data's."""
-    names = (Section("forward"), Section("loader", "data"))
-    old, new = window(1, (Section("old", "data"),)), window(1, names)
-    timed = window(1, (Section("fetch", "data"),), first_step=None, last_step=None)
-    assert newest(old, new, timed)[""].data_sections == {"loader", "fetch"}
-
-
 def test_the_time_of_the_last_score_outlives_the_scores() -> None:
     """That there are none any more is what an alert wants to say."""
     scores = RunScores("run", keep_s=KEEP_S)

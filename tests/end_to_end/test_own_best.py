@@ -76,7 +76,7 @@ def test_a_rank_that_has_become_slower_is_one_alert_with_its_best_and_when() -> 
     assert "Rank 3 on node-0 of run run runs at 6" in text
     assert "own best speed in section " in text
     assert _BEST.search(text), text
-    assert collecting.samples(semconv.RANK_LOW, alert=alert.name, rank="3")
+    assert collecting.samples(semconv.RANK_BEST, rank="3")
 
 
 def test_a_device_that_is_slower_in_the_next_run_or_attempt_is_found() -> None:

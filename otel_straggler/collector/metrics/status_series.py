@@ -238,18 +238,17 @@ def _add_run_states(families: Families, run: RunStatus, text: str) -> None:
 
 
 def _add_slow(families: Families, run: RunStatus, text: str, constant_labels: str) -> None:
-    """Who is named where many are counted, and scores of those who are named singly."""
+    """Who is named where many are counted, and the own best of degraded ranks."""
     for crowd in run.crowds:
         about = labels(
             alert=crowd.alert, severity=crowd.severity, cause=crowd.cause, worst=crowd.worst
         )
         families.add(semconv.RUN_SLOW, f"{about},{text}", crowd.count)
-    for alert, scores in run.low.items():
-        for score in scores:
+    for score in run.degraded:
+        if score.best_text:
             named = labels(
-                alert=alert,
                 section=score.section,
-                best=score.best_text,
+                text=score.best_text,
                 run_id=run.run_id,
                 job_name=run.job,
                 group=run.group,
@@ -257,7 +256,7 @@ def _add_slow(families: Families, run: RunStatus, text: str, constant_labels: st
                 node=score.node,
                 role=score.role,
             )
-            families.add(semconv.RANK_LOW, f"{named},{constant_labels}", score.value)
+            families.add(semconv.RANK_BEST, f"{named},{constant_labels}", score.best_s)
 
 
 def _add_hang(families: Families, run: RunStatus, text: str, constant_labels: str) -> None:

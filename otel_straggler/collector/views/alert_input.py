@@ -7,7 +7,7 @@ are all under maintenance; a new window of 10 sections adds 0.6 and 8 ms.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,7 @@ from otel_straggler.goodput.live import ROLLING_S
 from otel_straggler.model.alert import MAX_NAMED
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.rank_names import ranks_text
-from otel_straggler.model.scores import WindowScores
-from otel_straggler.model.verdict import RunVerdicts, Verdict
+from otel_straggler.model.verdict import CALLED_SLOW, RunVerdicts, Verdict
 from otel_straggler.semconv import LISTED_KINDS
 
 _NOBODY = WorldStatus(attempt=0)
@@ -93,7 +92,7 @@ def _watched(
         last_scored_at_s=None if scores.at_s is None else scores.at_s + view.ahead_s,
         scores=scores.lowest,
         verdicts=_verdicts(view.run_verdicts, group),
-        data_sections=scores.data_sections,
+        silenced=_silenced(view.run_verdicts, group),
         slowdown=_slowdown(view.run_verdicts, group),
         clashes=len({(source.group, source.rank) for source in view.clashes}),
         dropped=status.dropped,
@@ -184,6 +183,15 @@ def _verdicts(run_verdicts: RunVerdicts, group: str) -> tuple[Verdict, ...]:
     )
 
 
+def _silenced(run_verdicts: RunVerdicts, group: str) -> tuple[Verdict, ...]:
+    return tuple(
+        verdict
+        for verdict in run_verdicts.current
+        if verdict.subject_id in run_verdicts.silenced
+        if verdict.group == group and verdict.state in CALLED_SLOW
+    )
+
+
 def _slowdown(run_verdicts: RunVerdicts, group: str) -> float:
     return next((world.slowdown for world in run_verdicts.worlds if world.group == group), math.nan)
 
@@ -195,21 +203,14 @@ def newest_scores(scores: RunScores, settings: AlertSettings) -> dict[str, Newes
     """By group. Cost: O(ranks * sections), and an object for each rank that is near or below a
     threshold."""
     tables = by_group(scores.shown_rows())
-    windows = scores.newest_of_each_kind()
     result = {}
     for group, at_s in scores.scored_at_s.items():
         its = tables.get(group, [])
         result[group] = NewestScores(
             at_s=at_s,
             lowest=_scores(its, settings),
-            data_sections=_data_sections(w for w in windows if w.group == group),
         )
     return result
-
-
-def _data_sections(windows: Iterable[WindowScores]) -> frozenset[str]:
-    sections = (section for window in windows for section in window.sections)
-    return frozenset(section.name for section in sections if section.kind == "data")
 
 
 def _scores(tables: Sequence[ShownRows], settings: AlertSettings) -> Scores:

@@ -69,12 +69,10 @@ class WindowView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestScores:
-    """One group: time of its last scores (collector's clock), the lowest ones, and its sections of
-    kind "data"."""
+    """One group: time of its last scores (collector's clock), and the lowest ones."""
 
     at_s: float | None = None
     lowest: Scores = field(default_factory=Scores)
-    data_sections: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
