@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 from described import code, table
 
 from otel_straggler import semconv
-from otel_straggler.alerts.catalogue import CATALOGUE, NAMES
+from otel_straggler.alerts.catalogue import CATALOGUE, INHIBITIONS, NAMES
 from otel_straggler.alerts.collector_rules import COLLECTOR_RULES
 from otel_straggler.alerts.promql import duration
-from otel_straggler.alerts.render import MIN_GROUP_WAIT_S
+from otel_straggler.alerts.render import HUNG_WAIT_S, MIN_GROUP_WAIT_S
 from otel_straggler.alerts.rule import AlertRule, FleetStatus
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.settings import LivenessSettings
@@ -34,6 +35,7 @@ def page() -> str:
         delays=_delays(settings),
         give_up=duration(settings.give_up_seconds),
         keep=duration(settings.keep_firing_seconds),
+        hung_wait=duration(HUNG_WAIT_S),
     )
 
 
@@ -93,35 +95,56 @@ package promql-parser), and runs `promtool` and `amtool` if they are installed.
 Every alert has a label `mode`: the collector's setting `alerts.mode`. With `observe`, the \
 default, alerts are evaluated and shown, but the example routes do not deliver them. With `page` \
 they are routed by severity. A run with `training.run.page=false`, and a hang whose culprits are \
-all on hosts under maintenance, stay in mode `observe`. Rules read the mode from \
-`straggler_run_pages` and `straggler_collector_pages`, so you do not have to render them again.
+all on hosts under maintenance, stay in mode `observe`. Rules join `mode` and `team` from one \
+recorded series, `run:straggler_alert_labels:seen_seconds`, which keeps what \
+`straggler_run_pages`, `straggler_run_info` and `straggler_collector_pages` said last, so you do \
+not have to render them again.
 
 ## The alerts
 {alerts}
+All of this is one table in the package (`otel_straggler/alerts/`); rules, the collector's own \
+evaluation, the runbook and this page are made from it. Every text ends with the next thing to do.
+
 Labels: `alertname`, `severity`, `domain`, `mode`, `collector`, and as they apply `cluster`, \
-`team`, `run_id`, `job_name`, `group`, `rank`, `node`, `role`, `section`, `cause`, `reason`, \
-`what`; of `StragglerTargetDown` `job` and `instance`, and always `mode="page"`. An alert names at \
-most 20 ranks of a run.
+`team`, `run_id`, `job_name`, `group`, `rank`, `node`, `role`, `cause`, `reason`, `subjects`, \
+`what`; of `StragglerTargetDown` `job` and `instance`, and always `mode="page"`. They are the \
+subject of an alert: with another subject it is another alert. What a verdict or a score says of \
+its subject, `cause` and `section` (of a slow run: `cause` and `role`), are annotations: a \
+verdict that changes its mind notifies nobody again.
+
+Up to five slow ranks or hosts of a run with one cause have an alert each. More of them are one \
+alert, without `rank` and `node` and with `subjects`, which counts them and names the worst five; \
+one that is named stays named while it is slow. It goes on as long as any other after they have \
+become five again; then these have alerts of their own at once. An alert on a hang names at most \
+20 ranks.
+
+`StragglerRankDegraded` compares a rank with its own best in the same work: in earlier attempts of \
+the run, and in runs of the same job on the same device whose sections cost about the same (within \
+20 %). A run with another configuration begins anew. Where more than half of the ranks are slower \
+than they were, `StragglerRunDegraded` says so, and a rank has an alert only if it has lost a \
+tenth more than most others.
 
 An alert fires only while its run is as the column "while the run" says, and ends with it at once: \
 *trains*; *works*: trains, starts, or has no known state, but neither hangs nor has ended; \
 *lives*: has not ended, as far as is known. A run that hangs or has ended has no slow ranks \
-anymore. \
-Within that, an alert on a score or a verdict keeps firing for {keep} after its condition has \
-ended, so that a gap between windows or a restart of the collector does not resolve it. The time \
+anymore. A host under maintenance has no alerts, nor have its ranks. \
+Within that, an alert goes on for the time in the column "goes on for" after its condition has \
+ended, so that a gap between windows or a restart of the collector does not resolve it. A mute and \
+maintenance end it at the next evaluation. The time \
 "after" of an alert on a verdict counts from the moment the verdict was confirmed, whatever \
 section, cause and cost it had since.
 
 ## Inhibition
 The Alertmanager example inhibits:
 
-- for the same run, while `StragglerRunHung` fires: alerts on single ranks, missing ranks and \
-missing data; while `StragglerRunForgotten` fires: `StragglerRunHung`;
+- for the same run, while `StragglerRunHung` fires: all alerts on its ranks and hosts, on what it \
+does while it trains, on missing ranks and on silence; while `StragglerRunForgotten` fires: \
+`StragglerRunHung`;
 - for the same run and node, while `StragglerHostSlow` fires: alerts on slow ranks there (a \
 warning never inhibits a critical alert);
 - for the same run, while `StragglerRankStraggling` or `StragglerHostSlow` fires: \
-`StragglerScoreLow` and `StragglerRankDegraded`, also on other ranks, which wait for the slow one \
-inside their sections;
+`StragglerScoreLow`, `StragglerRankDegraded` and `StragglerRunDegraded`, also on other ranks, \
+which wait for the slow one inside their sections;
 - for the same collector, while `StragglerCollectorDown` fires: silent runs and missing data, \
 never a hung run;
 - for the same run, `StragglerCoverageLow` while `StragglerRanksUnscored` or \
@@ -137,6 +160,9 @@ and both Prometheus and its own notifications alert on that.
 A loss or a refusal by a limit counts for five minutes, one by load for one. The alerts have a \
 label `what`. A collector that is gone, and a target that was never scraped, only Prometheus can \
 notice.
+
+`StragglerRunHung` has a route and a group of its own with a `group_wait` of {hung_wait}: it is \
+sent at once, whatever else was sent about the run before.
 
 ## When a collector is gone
 The last report counts. A run that hung in the last report stays hung for {give_up}, or until a \
@@ -184,6 +210,9 @@ For `otel-straggler alerts render --set NAME=VALUE`.
 
 {settings}
 ## Limits
+- `StragglerSpansDropped` fires for losses that go on for longer than a single one counts \
+(5 minutes). What a limit of yours leaves out (`span_budget`, `sdk_rate`), and GPU times that are \
+missing on a span that arrived, are counted and no alert.
 - `StragglerNoData` requires windows shorter than `no_data_seconds`: with steps of more than \
 45 s, lower `scoring.window_steps` or raise `no_data_seconds`.
 - `StragglerRunSilent` fires for an hour, and only from Prometheus; `StragglerCollectorDown` and \
@@ -198,20 +227,34 @@ itself.
 def _alerts(settings: AlertSettings) -> str:
     rows = []
     for name in NAMES:
-        rules = [rule for rule in CATALOGUE if rule.name == name]
+        rules = [rule for rule in CATALOGUE if rule.name == name and rule.counts is None]
         rule = rules[0]
-        waits_s = rule.for_s(settings)
+        waits_s, kept_s = rule.for_s(settings), rule.keep_firing_s(settings)
         rows.append(
             [
                 f"[{name}](../../alerts/RUNBOOK.md#{name.lower()})",
-                ", ".join(each.severity for each in rules),
-                rule.domain or "by the cause",
-                duration(waits_s) if waits_s else "at once",
+                rule.summary.outline(),
                 _WHILE[rule.during] if "run_id" in rule.labels else "",
+                duration(waits_s) if waits_s else "at once",
+                duration(kept_s) if kept_s else "",
+                ", ".join(each.severity for each in rules),
+                rule.domain,
+                ", ".join(dict.fromkeys(_inhibited_by(name))),
                 "Prometheus" if rule.predicate is None else "Prometheus, collector",
             ]
         )
-    return table(["alert", "severity", "domain", "after", "while the run", "evaluated by"], rows)
+    heads = ("alert", "fires when", "while the run", "after", "goes on for", "severity", "domain")
+    return table([*heads, "inhibits", "evaluated by"], rows)
+
+
+def _inhibited_by(name: str) -> Iterator[str]:
+    """Short names."""
+    for each in INHIBITIONS:
+        if each.source == name:
+            yield from (
+                "itself as a warning" if target == name else target.removeprefix("Straggler")
+                for target in each.targets
+            )
 
 
 def _troubles() -> str:

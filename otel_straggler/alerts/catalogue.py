@@ -28,6 +28,7 @@ _NODE: Final = ("cluster", "run_id", "node", "mode")
 _NODE_OF_GROUP: Final = ("cluster", "run_id", "group", "node", "mode")
 _RANK: Final = ("cluster", "run_id", "group", "rank", "mode")
 _COLLECTOR: Final = ("cluster", "collector", "mode")
+_SCORES: Final = ("StragglerScoreLow", "StragglerRankDegraded", "StragglerRunDegraded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +67,19 @@ def _is_critical(alert: Alert) -> bool:
     return alert.labels.get("severity") == "critical"
 
 
+def _of_a_hung_run() -> tuple[str, ...]:
+    """All about its ranks and hosts, and about what it does while it runs: it does nothing."""
+    names = (
+        rule.name
+        for rule in CATALOGUE
+        if "run_id" in rule.labels
+        and (rule.during in ("training", "working") or {"rank", "node"} & set(rule.labels))
+    )
+    return (*dict.fromkeys(names), "StragglerRunSilent", "StragglerRanksMissing")
+
+
 INHIBITIONS: Final = (
-    Inhibition(
-        "StragglerRunHung",
-        (
-            "StragglerRankLost",
-            "StragglerRankStuck",
-            "StragglerRankTimedOut",
-            "StragglerRunSilent",
-            "StragglerRanksMissing",
-            "StragglerNoData",
-            "StragglerRanksUnscored",
-            "StragglerCoverageLow",
-            "StragglerRankStraggling",
-            "StragglerScoreLow",
-        ),
-        _RUN,
-    ),
+    Inhibition("StragglerRunHung", _of_a_hung_run(), _RUN),
     Inhibition(
         "StragglerHostSlow",
         (
@@ -93,8 +90,8 @@ INHIBITIONS: Final = (
         "not_graver",
     ),
     # Low scores of other ranks are then of sections in which they wait for the slow one.
-    Inhibition("StragglerRankStraggling", ("StragglerScoreLow", "StragglerRankDegraded"), _RUN),
-    Inhibition("StragglerHostSlow", ("StragglerScoreLow", "StragglerRankDegraded"), _RUN),
+    Inhibition("StragglerRankStraggling", _SCORES, _RUN),
+    Inhibition("StragglerHostSlow", _SCORES, _RUN),
     Inhibition("StragglerRankStraggling", ("StragglerRankStraggling",), _RANK, "milder"),
     Inhibition("StragglerHostSlow", ("StragglerHostSlow",), _NODE_OF_GROUP, "milder"),
     Inhibition("StragglerRunForgotten", ("StragglerRunHung",), _RUN),

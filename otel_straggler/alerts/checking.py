@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_straggler import semconv
-from otel_straggler.alerts.catalogue import NAMES
+from otel_straggler.alerts.catalogue import CATALOGUE, NAMES
+from otel_straggler.alerts.low_score_rules import LOW_RECORDED
 from otel_straggler.alerts.prometheus import LABELS, label_of
-from otel_straggler.alerts.promql import RECORDED
+from otel_straggler.alerts.promql import JOINED, RECORDED
 from otel_straggler.errors import InputError, UnavailableError
-from otel_straggler.semconv import OF_RANK, Metric
+from otel_straggler.semconv import Metric
 
 with contextlib.suppress(ImportError):  # for development; nothing else reads PromQL
     import promql_parser as promql
@@ -56,6 +57,8 @@ def findings_in_rules(document: Mapping[str, Any]) -> list[str]:
     names = dict(labels_by_name())
     findings: list[str] = []
     for rule in (rule for group in document.get("groups", ()) for rule in group.get("rules", ())):
+        if "record" in rule:  # it may read its own last value
+            names.setdefault(rule["record"], _OF_ALERT)
         query = QueryLabels(names)
         labels = query.of(rule["expr"])
         if "record" in rule:
@@ -131,7 +134,9 @@ CONSTANT: Final = frozenset({"collector", "cluster"})
 """On every series; ``cluster`` only if ``metrics.cluster`` is set."""
 _OF_HISTOGRAM: Final = frozenset({*map(label_of, LABELS.values()), "cluster"})
 _OF_ALERT: Final = frozenset(
-    {"alertname", "alertstate", "severity", "domain", "mode", "team", *OF_RANK, "section", "cause"}
+    {"alertname", "alertstate", "severity", "domain", "subjects", *CONSTANT, *JOINED}.union(
+        *(rule.labels for rule in CATALOGUE)
+    )
 )
 
 
@@ -144,11 +149,11 @@ def labels_by_name() -> Mapping[str, frozenset[str]]:
     histogram = semconv.SECTION_DURATION.prometheus_name
     return {
         **{m.prometheus_name: CONSTANT.union(m.published_labels) for m in _published()},
-        **{recorded.name: CONSTANT.union(recorded.of) for recorded in RECORDED},
+        **{one.name: CONSTANT.union(one.of) for one in (*RECORDED, *LOW_RECORDED)},
         f"{histogram}_bucket": _OF_HISTOGRAM | {"le"},
         f"{histogram}_sum": _OF_HISTOGRAM,
         f"{histogram}_count": _OF_HISTOGRAM,
-        "ALERTS": _OF_ALERT | CONSTANT,
+        "ALERTS": _OF_ALERT,
         "up": _OF_SCRAPE,
         semconv.COLLECTOR_START.prometheus_name: CONSTANT | _OF_SCRAPE,
     }

@@ -10,11 +10,15 @@ from otel_straggler import semconv
 from otel_straggler.alerts.messages import Lookup, Message
 from otel_straggler.alerts.promql import (
     ANYWHERE,
+    HUNG,
     HUNG_AT,
+    HUNG_WHEN_LAST_SEEN,
+    JOINED,
+    LABELS,
+    STARTED,
     WORLD,
     by,
     duration,
-    hung_when_last_seen,
     newest,
     number,
     series,
@@ -42,29 +46,28 @@ _FAILURE_TEXT: Final = {
 
 def _hung(settings: AlertSettings) -> str:
     """Now; or when last seen; or, while a collector that has just started does not know yet, if the
-    alert has fired before."""
+    alert has fired before and no collector has seen it hang since."""
     undecided = series(semconv.RUN_STATE, 'state=~"starting|training"')
-    start = f"max by (cluster, collector) ({series(semconv.COLLECTOR_START)})"
-    hung_at = f"last_over_time({HUNG_AT.name}[{duration(settings.give_up_seconds)}])"
+    kept_s, given_up = settings.keep_firing_seconds, number(settings.give_up_seconds)
+    seen_at = f"max_over_time({HUNG_AT.name}[{duration(kept_s)}])"
     return (
-        f"{newest(OF_RUN, semconv.RUN_HUNG)} == 1\n"
-        f"or\n({hung_when_last_seen(settings.give_up_seconds)})\n"
-        f"or\n(max {by(OF_RUN)} ({_firing('StragglerRunHung')})\n"
+        f"topk by ({WORLD}) (1, {HUNG.name} == 1)\n"
+        f"or on ({WORLD})\n({HUNG_WHEN_LAST_SEEN.name} > time() - {given_up})\n"
+        f"or on ({WORLD})\n(max {by((*OF_RUN, *JOINED))} ({_firing('StragglerRunHung')})\n"
         f"and on ({WORLD}) ({undecided} == 1)\n"
-        f"and on ({WORLD}) ({hung_at} < on (cluster, collector) group_left () {start})\n"
-        f"and on (cluster, collector) (time() - {start} < {number(settings.keep_firing_seconds)}))"
+        f"and on ({WORLD}) (time() - {STARTED.name} < {number(kept_s)})\n"
+        f"unless on ({WORLD}) ({seen_at} >= on ({WORLD}) {STARTED.name}))"
     )
 
 
 def _forgotten(settings: AlertSettings) -> str:
     """By a collector; or of a collector that has been gone for too long."""
-    given_up = hung_when_last_seen(settings.remembered_s)
-    not_yet = hung_when_last_seen(settings.give_up_seconds)
     state = newest(OF_RUN, semconv.RUN_STATE, 'state="forgotten"')
-    known = series(semconv.RUN_STATE)
+    given_up = number(settings.give_up_seconds)
     return (
-        f"{state} == 1\nor\n({given_up}\n"
-        f"unless on ({ANYWHERE}) ({not_yet})\nunless on ({ANYWHERE}) {known})"
+        f"{state} == 1\nor on ({WORLD})\n"
+        f"({HUNG_WHEN_LAST_SEEN.name} <= time() - {given_up}\n"
+        f"unless on ({ANYWHERE}) {series(semconv.RUN_STATE)})"
     )
 
 
@@ -97,19 +100,17 @@ def _failed_runs(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instan
 
 
 def _culprits(name: str, *why: HangKind) -> Expression:
-    """Ranks that a hang waits for; while no collector knows the run, those whose alert has fired:
-    missing heartbeats are no recovery."""
+    """Ranks that a hang waits for; while no collector knows the run, those whose alert has fired,
+    until it is given up: missing heartbeats are no recovery."""
 
     def expression(settings: AlertSettings) -> str:
-        remembered = duration(settings.give_up_seconds)
         culprit = series(semconv.RANK_CULPRIT, f'why=~"{"|".join(why)}"')
-        maintained = series(semconv.MAINTENANCE_UNTIL)
+        given_up = number(settings.give_up_seconds)
         return (
             f"max {by(OF_RANK)} ({culprit}) == 1\n"
-            f"unless on (cluster, collector, node) ({maintained} > time())\n"
             f"or\n(max {by(OF_RANK)} ({_firing(name)})\n"
             f"unless on ({ANYWHERE}) {series(semconv.RUN_STATE)}\n"
-            f"and on ({WORLD}, rank) last_over_time({culprit}[{remembered}]))"
+            f"and on ({WORLD}) ({LABELS.name} > time() - {given_up}))"
         )
 
     return expression
@@ -119,7 +120,7 @@ def _culprit_ranks(*why: HangKind) -> Predicate:
     def predicate(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
         for run in fleet.runs:
             for culprit in run.culprits:
-                if culprit.why in why and culprit.node not in fleet.under_maintenance:
+                if culprit.why in why:
                     labels = {"rank": str(culprit.rank), "node": culprit.node, "role": culprit.role}
                     yield Instance(run, labels, facts={"hang_text": run.hang_text})
 
@@ -127,17 +128,13 @@ def _culprit_ranks(*why: HangKind) -> Predicate:
 
 
 def _timed_out(_: AlertSettings) -> str:
-    maintained = series(semconv.MAINTENANCE_UNTIL)
-    return (
-        f"{newest(OF_RANK, semconv.RANK_TIMED_OUT)} > 0\n"
-        f"unless on (cluster, collector, node) ({maintained} > time())"
-    )
+    return f"{newest(OF_RANK, semconv.RANK_TIMED_OUT)} > 0"
 
 
 def _ranks_timed_out(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
     for run in fleet.runs:
         for its in run.timed_out:
-            if its.seconds > 0 and its.node not in fleet.under_maintenance:
+            if its.seconds > 0:
                 labels = {"rank": str(its.rank), "node": its.node, "role": its.role}
                 yield Instance(run, labels, value=its.seconds)
 
@@ -166,7 +163,8 @@ HANG_RULES: Final = (
         description=Message(
             "Run {run_id}[, group {group},] shows no progress.[ {hang_text}] This alert fires "
             "until the run makes progress, reports how it ended, or is acknowledged; silence is "
-            "not recovery.",
+            "not recovery. Next: look at the host and the process of the ranks that the others "
+            "wait for; restart the run from its last checkpoint, without a host that is at fault.",
             _HANG_TEXT,
         ),
     ),
@@ -183,7 +181,9 @@ HANG_RULES: Final = (
         past=Message("Run {run_id} had failed[ (job {job_name})]"),
         description=Message(
             "Run {run_id}[, group {group},] has failed, and no launcher restarts it."
-            "[ {failure_text}] This alert ends by itself, or as soon as the run trains again.",
+            "[ {failure_text}] This alert ends by itself, or as soon as the run trains again. "
+            "Next: read the log of the rank that failed first; restart the run from its last "
+            "checkpoint.",
             _FAILURE_TEXT,
         ),
     ),
@@ -199,7 +199,8 @@ HANG_RULES: Final = (
         past=Message("Rank {rank} of run {run_id} was lost[ (host {node})]"),
         description=Message(
             "The process of rank {rank}[ on {node}] of run {run_id}[, group {group},] has crashed "
-            "or is stopped, or its host is cut off.[ {hang_text}]",
+            "or is stopped, or its host is cut off.[ {hang_text}] Next: see whether the host is up "
+            "and the process is there; cordon the host, or restart the rank.",
             _HANG_TEXT,
         ),
     ),
@@ -215,7 +216,8 @@ HANG_RULES: Final = (
         past=Message("Run {run_id} waited for rank {rank}[ on {node}]"),
         description=Message(
             "Rank {rank}[ on {node}] of run {run_id}[, group {group},] is alive or has ended, "
-            "but has not reached the point where the others wait.[ {hang_text}]",
+            "but has not reached the point where the others wait.[ {hang_text}] Next: look at its "
+            "stack, and whether it took another branch than the others.",
             _HANG_TEXT,
         ),
     ),
@@ -231,7 +233,8 @@ HANG_RULES: Final = (
         description=Message(
             "The agent[ on {node}] has seen no progress of rank {rank} of run {run_id}"
             "[, group {group},] for longer than its timeout, has written diagnostics, and has done "
-            "what it is configured to do."
+            "what it is configured to do. Next: read the line RANK HANG in the launcher's log on "
+            "that node, and the stacks that it names."
         ),
     ),
     AlertRule(
@@ -246,7 +249,7 @@ HANG_RULES: Final = (
         past=Message("Ranks of run {run_id} had never reported[ (job {job_name})]"),
         description=Message(
             "{value|count} expected ranks of run {run_id}[, group {group},] have never sent "
-            "anything."
+            "anything. Next: run otel-straggler doctor where one of them should run."
         ),
     ),
     AlertRule(
@@ -263,7 +266,8 @@ HANG_RULES: Final = (
         past=Message("Monitoring gave up on run {run_id}[ (job {job_name})]"),
         description=Message(
             "Monitoring gave up on run {run_id}[, group {group}]: it has been silent for so long "
-            "that it is no longer tracked. How it ended is unknown; it may still hang."
+            "that it is no longer tracked. How it ended is unknown; it may still hang. Next: ask "
+            "the scheduler whether the job still runs, and cancel it if nobody works on it."
         ),
     ),
 )

@@ -147,6 +147,7 @@ def _phrases(table: Mapping[Cause, str]) -> _Form:
 
 FORMS: Final[Mapping[str, _Form]] = {
     "": _Form(lambda name: f"{{{{ {name} }}}}", str),
+    "none": _Form(lambda name: f'{{{{ or {name} "none" }}}}', lambda value: str(value) or "none"),
     "percent": _number("{} | humanizePercentage", humanize_percentage),
     "duration": _number("{} | humanizeDuration", humanize_duration),
     "count": _number('printf "%.0f" {}', "{:.0f}".format),
@@ -212,6 +213,18 @@ class Message:
             return f"$labels.{name}"
         label = self.facts[name].label
         return f'(. | first | label "{label}")' if label else "(. | first | value)"
+
+    def outline(self) -> str:
+        """The text without what is optional, with names in place of values.
+
+        >>> Message("Rank {rank}[ on {node}] slows down run {run_id}").outline()
+        'Rank RANK slows down run RUN_ID'
+        """
+        return "".join(
+            _NAME.sub(lambda match: match[1].upper(), text)
+            for text, is_optional in self._parts()
+            if not is_optional
+        )
 
     def render(self, labels: Mapping[str, str], value: float, facts: Facts | None = None) -> str:
         """The same text. Absent labels and facts are empty."""

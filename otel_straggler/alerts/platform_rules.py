@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Final
 
 from otel_straggler import semconv
@@ -70,7 +71,7 @@ def _drops(_: AlertSettings) -> str:
     younger."""
     window = duration(LOSSES_S)
     labels = by((*OF_RUN, "reason"))
-    dropped = series(semconv.RUN_RECORDS_DROPPED)
+    dropped = series(semconv.RUN_RECORDS_DROPPED, f'reason!~"{"|".join(semconv.NO_LOSS)}"')
     state, start = series(semconv.RUN_STATE), series(semconv.RUN_STARTED)
     return (
         f"(sum {labels} (increase({dropped}[{window}])) > 0\n"
@@ -87,7 +88,7 @@ def _runs_with_drops(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]
         Instance(run, {"reason": reason}, value=count)
         for run in fleet.runs
         for reason, count in run.dropped.items()
-        if count > 0
+        if count > 0 and reason not in semconv.NO_LOSS
     )
 
 
@@ -116,7 +117,8 @@ PLATFORM_RULES: Final = (
         past=Message("Run {run_id} was training but had no scores[ (job {job_name})]"),
         description=Message(
             "Run {run_id}[, group {group},] sends heartbeats and makes progress, but has had no "
-            "scores for a long time: a slow rank in it would go unnoticed."
+            "scores for a long time: a slow rank in it would go unnoticed. Next: run "
+            "otel-straggler doctor in the environment of a rank."
         ),
     ),
     AlertRule(
@@ -131,8 +133,8 @@ PLATFORM_RULES: Final = (
         description=Message(
             "A mistake of collector {collector} makes the evaluation of run {run_id}"
             "[, group {group},] fail: a slow rank in it may go unnoticed. Training and other runs "
-            "are not affected. It is tried again with the next steps. The page of the run says "
-            "since when it fails and why."
+            "are not affected. It is tried again with the next steps. Next: read on the page of "
+            "the run since when it fails and why, and tell the maintainers if it lasts."
         ),
     ),
     AlertRule(
@@ -147,7 +149,8 @@ PLATFORM_RULES: Final = (
         past=Message("Two processes claimed the same rank of run {run_id}"),
         description=Message(
             "In run {run_id} {value|count} ranks are claimed by two live processes each. They are "
-            "never merged: the one with more data is scored, the other is not watched."
+            "never merged: the one with more data is scored, the other is not watched. Next: end "
+            "the process that should not be there, or give each job a run id of its own."
         ),
     ),
     AlertRule(
@@ -157,11 +160,14 @@ PLATFORM_RULES: Final = (
         labels=(*OF_RUN, "reason"),
         expression=_drops,
         predicate=_runs_with_drops,
+        for_s=attrgetter("dropped_for_seconds"),
+        keep_firing_s=attrgetter("keep_firing_seconds"),
         summary=Message("Ranks of run {run_id} lose records ({reason})"),
         past=Message("Ranks of run {run_id} lost records ({reason})"),
         description=Message(
-            "Ranks of run {run_id}[, group {group},] have lost records in the last 5 minutes, for "
-            "the reason {reason}. Training continues; scores are based on less data."
+            "Ranks of run {run_id}[, group {group},] lose records again and again, for the reason "
+            "{reason}. Training continues; scores are based on less data. Next: see whether the "
+            "collector was away or refuses them; else mark fewer sections."
         ),
     ),
     AlertRule(
@@ -177,7 +183,8 @@ PLATFORM_RULES: Final = (
         past=Message("Run {run_id} was silent, and no collector knew it"),
         description=Message(
             "No rank of run {run_id}[, group {group},] has reported for {value|duration}, the run "
-            "had not ended, and no live collector knows it."
+            "had not ended, and no live collector knows it. Next: ask the scheduler whether the "
+            "job still runs; restart its collector if that is gone."
         ),
     ),
     AlertRule(

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from typing import Any, Final
 
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE
-from otel_straggler.alerts.messages import links_in_go, query_of
+from otel_straggler.alerts.low_score_rules import LOW_RECORDED
+from otel_straggler.alerts.messages import links_in_go
 from otel_straggler.alerts.promql import (
+    EVICTED,
     OF_COLLECTOR,
     RECORDED,
     WORLD,
+    allowed,
     by,
     duration,
-    number,
-    only_during,
+    labelled,
+    recorded_name,
     series,
 )
 from otel_straggler.alerts.rule import AlertRule
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.alerts.yaml_text import to_yaml
-from otel_straggler.model.causes import CAUSES
-from otel_straggler.semconv import Attribute, Metric
+from otel_straggler.semconv import Attribute
 
 NOTE: Final = (
     "# Made by `otel-straggler alerts render` from the catalogue of otel-straggler. Do not edit:\n"
@@ -32,137 +34,110 @@ NOTE: Final = (
 
 def rules_file(settings: AlertSettings) -> str:
     """Recording rules, then alerts, in one group: within a group rules run in order."""
-    recorded = [{"record": one.name, "expr": one.expression} for one in RECORDED]
-    recorded.append({"record": _EVICTED, "expr": _evicted(settings)})
-    recorded += [
-        {"record": _condition(rule), "expr": rule.expression(settings)}
-        for rule in CATALOGUE
-        if rule.keep_firing_s(settings)
-    ]
-    alerts = [_alert(rule, settings) for rule in CATALOGUE]
+    every = (*RECORDED, *LOW_RECORDED)
+    recorded = [{"record": one.name, "expr": one.written(settings)} for one in every]
+    for rule in CATALOGUE:
+        recorded += _recorded(rule, settings)
     group = {
         "name": "otel-straggler",
         "interval": duration(settings.evaluation_seconds),
-        "rules": recorded + alerts,
+        "rules": recorded + [_alert(rule, settings) for rule in CATALOGUE],
     }
     return NOTE + to_yaml({"groups": [group]})
 
 
 def _alert(rule: AlertRule, settings: AlertSettings) -> dict[str, Any]:
-    written: dict[str, Any] = {"alert": rule.name, "expr": _expression(rule, settings)}
-    if rule.for_s(settings) and not rule.subject:
+    """What is recorded of it, with the labels that all alerts have, and without those that only its
+    text needs: Prometheus drops a label that is set to nothing."""
+    written: dict[str, Any] = {
+        "alert": rule.name,
+        "expr": _expression(rule),
+    }
+    if rule.for_s(settings) and rule.scope is None and not rule.is_lasting:
         written["for"] = duration(rule.for_s(settings))
     written["labels"] = {
         "severity": rule.severity,
-        "domain": rule.domain or _DOMAIN_BY_CAUSE,
-        "mode": _mode(rule, settings),
-        **({"team": _team(rule, settings)} if "run_id" in rule.labels else {}),
+        "domain": rule.domain,
+        **({"subjects": rule.subjects} if rule.subjects else {}),
+        **({"mode": "page"} if _is_of_a_target(rule) else {}),
+        **dict.fromkeys(rule.details, ""),
     }
     written["annotations"] = {
-        "summary": rule.summary.in_go(),
-        "description": rule.description.in_go(),
-        "resolved": rule.past.in_go(),
+        **{name: message.in_go() for name, message in rule.messages.items()},
         **links_in_go(rule.name, rule.labels, settings),
     }
     return written
 
 
-# --- what keeps firing ---------------------------------------------------------------------------
-
-_EVICTED: Final = "run:straggler_run_evicted:max"
+# --- what is recorded of an alert ----------------------------------------------------------------
 
 
-def _expression(rule: AlertRule, settings: AlertSettings) -> str:
-    """The condition of a rule, and what it outlasts: Prometheus' ``keep_firing_for`` would outlast
-    the end of the run as well."""
-    if not rule.keep_firing_s(settings):
-        return only_during(rule.during, rule.labels, rule.expression(settings))
-    labels, condition = by(rule.labels), _condition(rule)
-    kept_s = rule.keep_firing_s(settings) + settings.evaluation_seconds / 2.0
-    firing = f'ALERTS{{alertname="{rule.name}", severity="{rule.severity}", alertstate="firing"}}'
-    held = [
-        f"max {labels} (last_over_time({condition}[{duration(kept_s)}]))",
-        f"and on {labels.removeprefix('by ')} {firing}",
-        f"unless on ({WORLD}) {_EVICTED}",
-    ]
-    if rule.subject:
-        of_subject = ", ".join((*OF_COLLECTOR, *rule.subject))
-        held.append(f"unless on ({of_subject}) {condition}")
-    kept = "\n  ".join(held)
-    return only_during(rule.during, rule.labels, f"max {labels} ({condition})\nor\n({kept})")
+def _expression(rule: AlertRule) -> str:
+    """A target that was never scraped has no mode, and somebody has to look at it."""
+    return _name(rule) if _is_of_a_target(rule) else labelled(rule.labels, _name(rule))
 
 
-def _condition(rule: AlertRule) -> str:
-    """The series that records it, without its time.
-
-    >>> _condition(next(rule for rule in CATALOGUE if rule.name == "StragglerHostSlow"))
-    'alert:straggler_host_slow:critical'
-    """
-    words = re.findall("[A-Z][a-z]+", rule.name)
-    return f"alert:{'_'.join(words).lower()}:{rule.severity}"
+def _is_of_a_target(rule: AlertRule) -> bool:
+    return "instance" in rule.labels
 
 
-def _evicted(settings: AlertSettings) -> str:
-    """Runs that a collector has known, and knows no more although it has long been there."""
-    kept_s, known = settings.keep_firing_seconds, series(semconv.RUN_PAGES)
-    start = f"max by (cluster, collector) ({series(semconv.COLLECTOR_START)})"
-    window = duration(kept_s + settings.evaluation_seconds)
-    return (
-        f"max {by(semconv.OF_RUN)} (last_over_time({known}[{window}]))\n"
-        f"unless on ({WORLD}) {known}\n"
-        f"and on (cluster, collector) (time() - {start} > {number(kept_s)})"
-    )
+def _name(rule: AlertRule, level: str = "alert") -> str:
+    return recorded_name(rule.name, rule.severity, level, rule.subjects)
 
 
-# --- labels that another series has --------------------------------------------------------------
+def _recorded(rule: AlertRule, settings: AlertSettings) -> Iterator[dict[str, str]]:
+    """Where it holds; if it outlasts its condition, that too. Of one on single subjects, that on
+    many of them first: while these are one alert, they are none by themselves."""
+    expression = rule.expression(settings)
+    if rule.keep_firing_s(settings):
+        condition, crowd = _name(rule, "condition"), _crowd_of(rule)
+        if crowd is not None:
+            subjects = _name(rule, "subjects")
+            yield {"record": subjects, "expr": expression}
+            yield {"record": _name(crowd, "condition"), "expr": crowd.expression(settings)}
+            expression = f"{subjects}\n{_counted(crowd, 'unless', settings)}"
+        if rule.counts is None:
+            yield {"record": condition, "expr": expression}
+        expression = _outlasting(rule, condition, settings)
+    expression = allowed(rule.during, rule.labels, expression)
+    yield {"record": _name(rule), "expr": expression}
 
 
-def _mode(rule: AlertRule, settings: AlertSettings) -> str:
-    """Of the run, else of the collector; the last known one if that is gone; else observe. A target
-    that was never scraped has none, and somebody has to look at it."""
-    if "instance" in rule.labels:
-        return "page"
-    of = _known(rule)
-    metric = semconv.RUN_PAGES if "run_id" in of else semconv.COLLECTOR_PAGES
-    query = query_of(_now_or_last("max", metric, settings), of)
-    is_page = "eq (. | first | value) 1.0"
-    mode = f"{{{{ if {is_page} }}}}page{{{{ else }}}}observe{{{{ end }}}}"
-    return f"{{{{ with {query} }}}}{mode}{{{{ else }}}}observe{{{{ end }}}}"
+def _crowd_of(rule: AlertRule) -> AlertRule | None:
+    return next((each for each in CATALOGUE if each.counts is rule), None)
 
 
-def _team(rule: AlertRule, settings: AlertSettings) -> str:
-    teams = _now_or_last("max by (team)", semconv.RUN_INFO, settings)
-    query = query_of(teams, _known(rule), 'team!=""')
-    first = '{{ . | sortByLabel "team" | first | label "team" }}'
-    return f"{{{{ with {query} }}}}{first}{{{{ end }}}}"
+def _counted(crowd: AlertRule, operator: str, settings: AlertSettings) -> str:
+    """Subjects that one alert counts, now or for as long as it keeps firing."""
+    of = ", ".join((WORLD, *crowd.labels[len(semconv.OF_RUN) :]))
+    lately = f"last_over_time({_name(crowd, 'condition')}[{_kept(crowd, settings)}])"
+    return f"{operator} on ({of}) {lately}"
 
 
-def _known(rule: AlertRule) -> tuple[str, ...]:
-    return (*OF_COLLECTOR, *(name for name in ("run_id", "group") if name in rule.labels))
+def _kept(rule: AlertRule, settings: AlertSettings) -> str:
+    return duration(rule.keep_firing_s(settings) + settings.evaluation_seconds / 2.0)
 
 
-def _now_or_last(aggregate: str, metric: Metric, settings: AlertSettings) -> str:
-    name, window = metric.prometheus_name, duration(settings.remembered_s)
-    return f"{aggregate} ({name}{{}}) or on () {aggregate} (last_over_time({name}{{}}[{window}]))"
-
-
-def _domain_by_cause() -> str:
-    is_data = query_of(
-        f"{semconv.SECTION_INFO.prometheus_name}{{}}",
-        ("cluster", "collector", "run_id", "group", "section"),
-        'kind="data"',
-    )
-    of_host = f"{{{{ with {is_data} }}}}data{{{{ else }}}}{CAUSES['slow_host'].domain}{{{{ end }}}}"
-    of_hardware = (cause for cause, info in CAUSES.items() if info.domain == "hardware")
-    hardware = " ".join(f'"{cause}"' for cause in of_hardware if cause != "slow_host")
-    return (
-        f'{{{{ if eq $labels.cause "slow_host" }}}}{of_host}'
-        f"{{{{ else if eq $labels.cause {hardware} }}}}hardware"
-        "{{ else }}model{{ end }}"
-    )
-
-
-_DOMAIN_BY_CAUSE: Final = _domain_by_cause()
+def _outlasting(rule: AlertRule, condition: str, settings: AlertSettings) -> str:
+    """A condition, and what fires for a while after it: Prometheus' ``keep_firing_for`` would
+    outlast the end of the run as well, and a mute."""
+    labels = ", ".join((*OF_COLLECTOR, *rule.labels))
+    lately = f"last_over_time({condition}[{_kept(rule, settings)}])"
+    before = f"max {by((*rule.labels, *rule.details))} ({lately})"
+    if rule.details:
+        before = f"topk by ({labels}) (1, {before})"
+    firing = f'alertname="{rule.name}", severity="{rule.severity}", alertstate="firing"'
+    if rule.subjects:
+        firing += f', subjects="{rule.subjects}"'
+    held = [before, f"and on ({labels}) ALERTS{{{firing}}}", f"unless on ({WORLD}) {EVICTED.name}"]
+    if rule.scope is not None:
+        silenced = series(semconv.VERDICT_SILENCED, f'scope="{rule.scope}"')
+        held.append(f"unless on ({labels}) ({silenced} == 1)")
+    if (crowd := _crowd_of(rule)) is not None:
+        counted = f"{_name(rule, 'subjects')} {_counted(crowd, 'and', settings)}"
+        held.append(f"unless on ({labels}) ({counted})")
+    lines = "\n  ".join(held)
+    return f"{condition}\nor on ({labels})\n({lines})"
 
 
 # --- scores without a collector ------------------------------------------------------------------

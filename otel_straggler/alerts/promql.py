@@ -6,11 +6,15 @@ Labels are named wherever series are joined (``by``, ``on``), so that the labels
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from otel_straggler import semconv
 from otel_straggler.alerts.rule import BARRED, During
+from otel_straggler.alerts.settings import AlertSettings
+from otel_straggler.model.alert import Severity
 from otel_straggler.model.verdict import CALLED_SLOW
 from otel_straggler.semconv import OF_RUN, Metric
 
@@ -22,6 +26,8 @@ FORGOTTEN_S: Final = 30 * 86_400.0
 """A collector that was not scraped for so long was taken down for good."""
 ANYWHERE: Final = "cluster, run_id, group"
 """The labels of a run at all collectors."""
+JOINED: Final = ("mode", "team")
+"""Labels of every alert that come from :data:`LABELS`."""
 
 
 def by(labels: tuple[str, ...]) -> str:
@@ -74,13 +80,82 @@ class Recorded:
     never beats a newer one.
 
     Attributes:
-        expression: PromQL that gives these labels.
+        expression: PromQL that gives these labels; what depends on no setting is a text.
         of: labels, besides those of the collector.
     """
 
     name: str
-    expression: str
+    expression: str | Callable[[AlertSettings], str]
     of: tuple[str, ...] = OF_RUN
+
+    def written(self, settings: AlertSettings) -> str:
+        """The expression with these settings."""
+        return self.expression if isinstance(self.expression, str) else self.expression(settings)
+
+
+# --- labels of alerts ----------------------------------------------------------------------------
+
+_OF_LABELS: Final = ("run_id", "group")
+
+
+def _modes() -> str:
+    """Of every group of a run; of a run as a whole; of every collector; of a cluster."""
+    run, collector = series(semconv.RUN_PAGES), series(semconv.COLLECTOR_PAGES)
+    pages = (
+        f"(max by ({WORLD}) ({run})\n"
+        f"or on ({WORLD}) max by (cluster, collector, run_id) ({run})\n"
+        f"or on ({WORLD}) max by (cluster, collector) ({collector})\n"
+        f"or on ({WORLD}) max by (cluster) ({collector}))"
+    )
+    return (
+        f'label_replace({pages} == 1, "mode", "page", "", "")\n'
+        f'or\nlabel_replace({pages} != 1, "mode", "observe", "", "")'
+    )
+
+
+MODE: Final = Recorded("run:straggler_alert_mode:info", _modes(), of=(*_OF_LABELS, "mode"))
+_LABELS: Final = "run:straggler_alert_labels:seen_seconds"
+
+
+def _labels(settings: AlertSettings) -> str:
+    """Now; else as they were last known, from evaluation to evaluation: no query looks back."""
+    info = series(semconv.RUN_INFO, 'team!=""')
+    run = "cluster, collector, run_id"
+    team = (
+        f"(topk by ({WORLD}) (1, max by ({WORLD}, team) ({info}))\n"
+        f"or on ({WORLD}) topk by ({run}) (1, max by ({run}, team) ({info})))"
+    )
+    return (
+        f"(0 * ({MODE.name}\n"
+        f"  + on ({WORLD}) group_left (team) (0 * {team})\n"
+        f"  or on ({WORLD}) {MODE.name}) + time())\n"
+        f"or on ({WORLD}) ({_LABELS} > time() - {number(settings.remembered_s)})"
+    )
+
+
+LABELS: Final = Recorded(_LABELS, _labels, of=(*_OF_LABELS, *JOINED))
+"""Mode and team of all runs and collectors, and when they were last reported."""
+
+
+def labelled(labels: tuple[str, ...], expression: str) -> str:
+    """``expression`` with the labels mode and team. Where these are unknown it has those that it
+    had, else the mode observe.
+
+    Args:
+        labels: of ``expression``, besides those of the collector.
+        expression: short: it is written, and evaluated, twice.
+    """
+    shared = ", ".join((*OF_COLLECTOR, *(name for name in _OF_LABELS if name in labels)))
+    without = ", ".join(f'{name}=""' for name in _OF_LABELS if name not in labels)
+    known = f"{LABELS.name}{{{without}}}" if without else LABELS.name
+    return (
+        f"{expression}\n"
+        f"+ on ({shared}) group_left ({', '.join(JOINED)}) (0 * topk by ({shared}) (1, {known}))\n"
+        f'or on ({shared}) label_replace({expression}, "mode", "observe", "mode", "")'
+    )
+
+
+# --- runs ----------------------------------------------------------------------------------------
 
 
 def _in_states(during: During) -> str:
@@ -88,14 +163,50 @@ def _in_states(during: During) -> str:
     return newest(OF_RUN, semconv.RUN_STATE, f'state=~"{states}"')
 
 
-HUNG: Final = Recorded("run:straggler_run_hung:max", newest(OF_RUN, semconv.RUN_HUNG))
+def _start_of_collector() -> str:
+    """Of the collector of a run; where runs are relabelled to be of none, the newest of the
+    cluster."""
+    run, start = f"0 * max by ({WORLD}) ({series(semconv.RUN_STATE)})", semconv.COLLECTOR_START
+    of_collector = f"max by (cluster, collector) ({series(start)})"
+    return (
+        f"{run} + on (cluster, collector) group_left () {of_collector}\n"
+        f"or on ({WORLD}) ({run} + on (cluster) group_left () max by (cluster) ({series(start)}))"
+    )
+
+
+HUNG: Final = Recorded(
+    "run:straggler_run_hung:max",
+    labelled(OF_RUN, newest(OF_RUN, semconv.RUN_HUNG)),
+    of=(*OF_RUN, *JOINED),
+)
 LAST_SEEN: Final = Recorded(
     "run:straggler_run_heard:timestamp_seconds",
-    f"max {by(OF_RUN)} (timestamp({series(semconv.RUN_HUNG)}))",
+    labelled(OF_RUN, f"max {by(OF_RUN)} (timestamp({series(semconv.RUN_HUNG)}))"),
+    of=(*OF_RUN, *JOINED),
 )
+
+
+def _hung_when_last_seen(settings: AlertSettings) -> str:
+    """Of the newest reports, from any collector: the only query that looks back for days."""
+    window = duration(settings.remembered_s)
+    seen = f"max_over_time({LAST_SEEN.name}[{window}])"
+    labels = ", ".join((*OF_COLLECTOR, *OF_RUN, *JOINED))
+    return (
+        f"{seen} >= on ({ANYWHERE}) group_left () max by ({ANYWHERE}) ({seen})\n"
+        f"and on ({labels}) (last_over_time({HUNG.name}[{window}]) == 1)"
+    )
+
+
+HUNG_WHEN_LAST_SEEN: Final = Recorded(
+    "run:straggler_run_hung:last_seen_seconds", _hung_when_last_seen, of=(*OF_RUN, *JOINED)
+)
+"""When runs were seen last of which it is the last that is known that they hang."""
 HUNG_AT: Final = Recorded(
     "run:straggler_run_hung:timestamp_seconds",
     f"max {by(OF_RUN)} (timestamp({series(semconv.RUN_HUNG)}) and {series(semconv.RUN_HUNG)} == 1)",
+)
+STARTED: Final = Recorded(
+    "run:straggler_collector_start:timestamp_seconds", _start_of_collector(), of=("run_id", "group")
 )
 ENDED: Final = Recorded("run:straggler_run_ended:max", _in_states("alive"))
 IDLE: Final = Recorded("run:straggler_run_idle:max", _in_states("working"))
@@ -118,31 +229,73 @@ SEEN: Final = Recorded(
 that is down for an hour has forgotten it."""
 
 
-def _slow_since(name: str) -> str:
-    """Its own last value while a subject is called slow; else now."""
-    states = "|".join(sorted(CALLED_SLOW))
-    info = series(semconv.VERDICT_INFO, f'state=~"{states}"')
-    slow = f"({info}\n  unless on ({SUBJECT}) ({semconv.VERDICT_SILENCED.prometheus_name} == 1))"
+def _evicted(settings: AlertSettings) -> str:
+    """Runs that a collector has known, and knows no more although it has long been there."""
+    start, kept_s = series(semconv.COLLECTOR_START), settings.keep_firing_seconds
+    recently = number(kept_s + settings.evaluation_seconds)
     return (
-        f"(min by ({SUBJECT}) ({name})\n  and on ({SUBJECT}) {slow})\n"
-        f"or\n(0 * max by ({SUBJECT}) {slow} + time())"
+        f'max by ({WORLD}) ({LABELS.name}{{run_id!=""}} > time() - {recently})\n'
+        f"unless on ({WORLD}) {series(semconv.RUN_PAGES)}\n"
+        f"and on (cluster, collector) (time() - max by (cluster, collector) ({start}) "
+        f"> {number(kept_s)})"
     )
 
 
+EVICTED: Final = Recorded("run:straggler_run_evicted:max", _evicted, of=("run_id", "group"))
+
+
+def since(name: str, subject: str, condition: str) -> str:
+    """What records as ``name`` since when a condition has held for a subject without a gap: its own
+    last value while it holds; else now."""
+    return (
+        f"(min by ({subject}) ({name})\n  and on ({subject}) ({condition}))\n"
+        f"or\n(0 * max by ({subject}) ({condition}) + time())"
+    )
+
+
+def _called_slow() -> str:
+    states = "|".join(sorted(CALLED_SLOW))
+    info = series(semconv.VERDICT_INFO, f'state=~"{states}"')
+    return f"{info}\n  unless on ({SUBJECT}) ({semconv.VERDICT_SILENCED.prometheus_name} == 1)"
+
+
 _SLOW: Final = "subject:straggler_verdict_slow:since_seconds"
-SLOW_SINCE: Final = Recorded(_SLOW, _slow_since(_SLOW), of=("run_id", "group", "subject_id"))
+SLOW_SINCE: Final = Recorded(
+    _SLOW, since(_SLOW, SUBJECT, _called_slow()), of=("run_id", "group", "subject_id")
+)
 """Since when a subject has been called slow without a gap, whatever section, cause and cost."""
+
+
+def _typical() -> str:
+    """As the collector has it, of all ranks; else of those whose series there are."""
+    metric = semconv.SECTION_INDIVIDUAL
+    of_section = (*OF_RUN, "section")
+    over = newest(of_section, semconv.OVER_RANKS[metric.name], 'ranks_below="0.5"')
+    scores = newest((*semconv.OF_RANK, "section"), metric, 'section!=""')
+    return f"{over}\nor\nquantile {by(of_section)} (0.5, {scores})"
+
+
+TYPICAL: Final = Recorded(
+    "section:straggler_individual_score:median", _typical(), of=(*OF_RUN, "section")
+)
+"""How far most ranks are behind their own best."""
 RECORDED: Final = (
+    MODE,
+    LABELS,
     HUNG,
     LAST_SEEN,
+    HUNG_WHEN_LAST_SEEN,
     HUNG_AT,
+    STARTED,
     ENDED,
     IDLE,
     UNTRAINED,
     HEARTBEAT,
     SCORED,
     SEEN,
+    EVICTED,
     SLOW_SINCE,
+    TYPICAL,
 )
 _BARRED_BY: Final[dict[During, Recorded]] = {
     "training": UNTRAINED,
@@ -151,27 +304,34 @@ _BARRED_BY: Final[dict[During, Recorded]] = {
 }
 
 
-def only_during(during: During, labels: tuple[str, ...], expression: str) -> str:
-    """Restrict ``expression`` to runs about which such an alert may fire; see ``BARRED``. An alert
-    on a run as a whole may while one of its groups may."""
+def recorded_name(alert: str, severity: Severity, level: str = "alert", many: str = "") -> str:
+    """A series that is recorded of an alert, without its time.
+
+    Args:
+        level: "subjects": all of whom it is true, also those that are counted instead of named;
+            "condition": those whose alert it makes; "alert": where that outlasts it.
+        many: of the rule that counts them, as ``AlertRule.subjects``.
+
+    >>> recorded_name("StragglerHostSlow", "critical")
+    'alert:straggler_host_slow:critical'
+    """
+    words = re.findall("[A-Z][a-z]+", alert)
+    name = f"{level}:{'_'.join(words).lower()}:{severity}"
+    return f"{name}_{many}" if many else name
+
+
+def allowed(during: During, labels: tuple[str, ...], expression: str) -> str:
+    """Restrict ``expression`` to runs about which such an alert may fire, see ``BARRED``, and to
+    hosts that are not under maintenance. An alert on a run as a whole may fire while one of its
+    groups may."""
+    barred = [f"({expression})"]
     recorded = _BARRED_BY.get(during)
-    if recorded is None or "run_id" not in labels:
-        return expression
-    if "group" in labels:
-        return f"({expression})\nunless on ({WORLD}) ({recorded.name} == 1)"
-    run = "cluster, collector, run_id"
-    return f"({expression})\nunless on ({run}) (min by ({run}) ({recorded.name}) == 1)"
-
-
-def hung_when_last_seen(within_s: float) -> str:
-    """Runs whose newest report, from any collector, is that they hang."""
-    window = duration(within_s)
-    labels = ", ".join(("cluster", "collector", *OF_RUN))
-    return (
-        f"(last_over_time({HUNG.name}[{window}]) == 1)\n"
-        f"and on ({labels}) (\n"
-        f"  max_over_time({LAST_SEEN.name}[{window}])\n"
-        f"  >= on ({ANYWHERE}) group_left ()\n"
-        f"  max by ({ANYWHERE}) (max_over_time({LAST_SEEN.name}[{window}]))\n"
-        ")"
-    )
+    if recorded is not None and "group" in labels:
+        barred.append(f"unless on ({WORLD}) ({recorded.name} == 1)")
+    elif recorded is not None and "run_id" in labels:
+        run = "cluster, collector, run_id"
+        barred.append(f"unless on ({run}) (min by ({run}) ({recorded.name}) == 1)")
+    if "node" in labels:
+        maintained = series(semconv.MAINTENANCE_UNTIL)
+        barred.append(f"unless on (cluster, node) ({maintained} > time())")
+    return "\n".join(barred) if len(barred) > 1 else expression

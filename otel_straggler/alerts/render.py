@@ -55,11 +55,11 @@ def runbook_file(settings: AlertSettings) -> str:
 
 def chapter(name: str, settings: AlertSettings) -> str:
     """One alert: heading, a line of facts, the text."""
-    rules = [rule for rule in CATALOGUE if rule.name == name]
+    rules = [rule for rule in CATALOGUE if rule.name == name and rule.counts is None]
     rule = rules[0]
     facts = [
         " or ".join(f"`{each.severity}`" for each in rules),
-        f"domain {rule.domain or 'by the cause'}",
+        f"domain {rule.domain}",
         f"after {duration(rule.for_s(settings))}" if rule.for_s(settings) else "at once",
     ]
     if rule.predicate is None:
@@ -72,6 +72,8 @@ def chapter(name: str, settings: AlertSettings) -> str:
 # --- an example for Alertmanager -----------------------------------------------------------------
 
 MIN_GROUP_WAIT_S: Final = 15.0
+HUNG_WAIT_S: Final = 1.0
+"""Of alerts that nothing on the same run inhibits: long enough for all groups of a run."""
 _NOTE: Final = (
     "# An example, made by `otel-straggler alerts render --only alertmanager`. Put your own\n"
     "# receivers in; the routes and the inhibition are what matters. To add it to a configuration\n"
@@ -81,7 +83,7 @@ _NOTE: Final = (
 
 def alertmanager_file(settings: AlertSettings) -> str:
     """The configuration. ``group_wait`` is never shorter than an evaluation: an alert that inhibits
-    others must have time to arrive."""
+    others must have time to arrive. A hung run waits for no others, and has a group of its own."""
     document = {
         "route": {"receiver": "nobody", "routes": [_route(settings)]},
         "inhibit_rules": [rule for each in INHIBITIONS for rule in _inhibit_rules(each)],
@@ -110,6 +112,12 @@ def _route(settings: AlertSettings) -> dict[str, Any]:
                 "repeat_interval": "1m",
             },
             {"matchers": [_is("mode", "observe")], "receiver": "nobody"},
+            {
+                "matchers": [_is("alertname", "StragglerRunHung")],
+                "receiver": "pager",
+                "group_wait": duration(HUNG_WAIT_S),
+                "group_interval": "30s",
+            },
             {
                 "matchers": [_is("alertname", "StragglerRunForgotten")],
                 "receiver": "chat-without-ends",

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Final
 
 from otel_straggler import semconv
+from otel_straggler.alerts.low_score_rules import LOW_SCORE_RULES
+from otel_straggler.alerts.many import counted
 from otel_straggler.alerts.messages import Lookup, Message
-from otel_straggler.alerts.promql import SLOW_SINCE, SUBJECT, WORLD, by, newest, number, series
+from otel_straggler.alerts.promql import (
+    OF_COLLECTOR,
+    SLOW_SINCE,
+    SUBJECT,
+    WORLD,
+    by,
+    newest,
+    number,
+    series,
+)
 from otel_straggler.alerts.rule import (
     AlertRule,
     Expression,
@@ -18,58 +29,21 @@ from otel_straggler.alerts.rule import (
     Instance,
     Predicate,
     RunStatus,
-    Score,
-    Scores,
 )
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.goodput.live import ROLLING_S
-from otel_straggler.model.alert import MAX_NAMED
 from otel_straggler.model.causes import CAUSES, Cause
 from otel_straggler.model.verdict import CALLED_SLOW, Scope, Verdict
-from otel_straggler.semconv import OF_RANK, OF_RUN, Metric
+from otel_straggler.semconv import OF_RANK, OF_RUN
 
 _CALLED_SLOW: Final = "|".join(sorted(CALLED_SLOW))
-
-
-# --- scores --------------------------------------------------------------------------------------
-
-
-def _low_sections(metric: Metric, threshold: str) -> Expression:
-    """The lowest of a run, of sections that may be listed."""
-
-    def expression(settings: AlertSettings) -> str:
-        scores = newest((*OF_RANK, "section"), metric, 'section!=""')
-        listed = series(semconv.SECTION_INFO, f'kind=~"{"|".join(sorted(semconv.LISTED_KINDS))}"')
-        limit = number(getattr(settings, threshold))
-        return (
-            f"bottomk by ({WORLD}) ({MAX_NAMED},\n"
-            f"  {scores} < {limit}\n"
-            f"  and on ({WORLD}, section) {listed}\n)"
-        )
-
-    return expression
-
-
-def _low_gpus(settings: AlertSettings) -> str:
-    scores = newest(OF_RANK, semconv.GPU_RELATIVE, 'section=""')
-    return f"bottomk by ({WORLD}) ({MAX_NAMED}, {scores} < {number(settings.gpu_threshold)})"
-
-
-def _low(scores_of: Callable[[Scores], tuple[Score, ...]], threshold: str) -> Predicate:
-    def predicate(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance]:
-        limit: float = getattr(settings, threshold)
-        for run in fleet.runs:
-            low = [score for score in scores_of(run.scores) if score.value < limit]
-            for s in sorted(low, key=attrgetter("value", "rank", "section"))[:MAX_NAMED]:
-                labels = {"rank": str(s.rank), "node": s.node, "role": s.role}
-                yield Instance(run, labels | {"section": s.section}, s.value)
-
-    return predicate
 
 
 _WRITER: Final[Cause] = "checkpoint"
 """Its verdicts are about saves, not about steps: an alert of their own."""
 _OF_STEPS: Final = f'cause!="{_WRITER}"'
+_WHY: Final = ("section", "cause")
+"""What a verdict says of its subject, and may say otherwise in the next window."""
 
 
 # --- verdicts ------------------------------------------------------------------------------------
@@ -78,8 +52,9 @@ _OF_STEPS: Final = f'cause!="{_WRITER}"'
 def _slow(
     scope: Scope, labels: tuple[str, ...], *, pages: bool, causes: str = _OF_STEPS
 ) -> Expression:
-    """Verdicts that have stood for long enough and are not silenced, the costliest; the value is
-    the number of GPUs lost."""
+    """Verdicts that have stood for long enough and are not silenced, the costliest of each subject;
+    the value is the number of GPUs lost."""
+    subject = ", ".join((*OF_COLLECTOR, *(name for name in labels if name not in _WHY)))
 
     def expression(settings: AlertSettings) -> str:
         chosen = f'scope="{scope}", {causes}, state=~"{_CALLED_SLOW}"'
@@ -89,7 +64,7 @@ def _slow(
         for_s = number(settings.straggling_for_seconds)
         paging = f"({semconv.VERDICT_PAGES.prometheus_name} == 1)"
         return (
-            f"topk by ({WORLD}) ({MAX_NAMED}, max {by(labels)} (\n"
+            f"topk by ({subject}) (1, max {by(labels)} (\n"
             f"  max {by((*labels, 'subject_id'))} ({info})\n"
             f"  * on ({SUBJECT}) group_left () {lost}\n"
             f"  unless on ({SUBJECT}) ({silenced} == 1)\n"
@@ -105,7 +80,7 @@ def _slow_subjects(scope: Scope, *, pages: bool) -> Predicate:
         for run in fleet.runs:
             active = [v for v in _active(run, scope) if v.pages is pages]
             active.sort(key=lambda v: -v.gpu_seconds_lost_per_hour)
-            for verdict in active[:MAX_NAMED]:
+            for verdict in active:
                 yield _instance(run, verdict)
 
     return predicate
@@ -121,7 +96,7 @@ def _active(run: RunStatus, *scopes: Scope, are_writers: bool = False) -> Iterat
 
 def _slow_writers(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
     for run in fleet.runs:
-        for verdict in [*_active(run, "rank", are_writers=True)][:MAX_NAMED]:
+        for verdict in _active(run, "rank", are_writers=True):
             labels = {"rank": str(verdict.rank), "node": verdict.node, "role": verdict.role}
             lost_gpus = verdict.gpu_seconds_lost_per_hour / 3_600.0
             held_s = run.slow_for_s.get(verdict.subject_id, 0.0)
@@ -129,29 +104,44 @@ def _slow_writers(fleet: FleetStatus, _: AlertSettings) -> Iterable[Instance]:
 
 
 def _instance(run: RunStatus, verdict: Verdict) -> Instance:
-    labels = {"node": verdict.node, "section": verdict.section, "cause": verdict.cause}
+    labels = {"node": verdict.node}
     if verdict.scope == "rank":
         labels |= {"rank": str(verdict.rank), "role": verdict.role}
-    is_data = verdict.cause == "slow_host" and verdict.section in run.data_sections
     return Instance(
         run,
         labels,
         value=verdict.gpu_seconds_lost_per_hour / 3_600.0,
         held_s=run.slow_for_s.get(verdict.subject_id, 0.0),
         facts={"slowdown": verdict.slowdown} if math.isfinite(verdict.slowdown) else {},
-        domain="data" if is_data else CAUSES[verdict.cause].domain,
+        details={"section": verdict.section, "cause": verdict.cause},
     )
 
 
 # --- runs ----------------------------------------------------------------------------------------
 
+_OF_RUNS_VERDICT: Final = ("cause", "role")
+
 
 def _slow_run(settings: AlertSettings) -> str:
-    info = series(semconv.VERDICT_INFO, f'scope=~"host|rank", {_OF_STEPS}, state=~"{_CALLED_SLOW}"')
-    silenced = semconv.VERDICT_SILENCED.prometheus_name
+    """With what the costliest verdict on the run or one of its roles says, if there is one."""
+    stands = f'{_OF_STEPS}, state=~"{_CALLED_SLOW}"'
+    blamed = series(semconv.VERDICT_INFO, f'scope=~"host|rank", {stands}')
+    silenced = f"unless on ({SUBJECT}) ({semconv.VERDICT_SILENCED.prometheus_name} == 1)"
+    slow = (
+        f"({newest(OF_RUN, semconv.RUN_SLOWDOWN)} > {number(settings.run_slowdown_threshold)}\n"
+        f"unless on ({WORLD}) ({blamed} {silenced}))"
+    )
+    details = ", ".join(_OF_RUNS_VERDICT)
+    info = series(semconv.VERDICT_INFO, f'scope=~"role|run", {stands}')
+    why = (
+        f"max by ({SUBJECT}, {details}) ({info})\n"
+        f"  * on ({SUBJECT}) group_left () "
+        f"max by ({SUBJECT}) ({semconv.VERDICT_LOSS.prometheus_name})\n"
+        f"  {silenced}"
+    )
     return (
-        f"{newest(OF_RUN, semconv.RUN_SLOWDOWN)} > {number(settings.run_slowdown_threshold)}\n"
-        f"unless on ({WORLD}) ({info} unless on ({SUBJECT}) ({silenced} == 1))"
+        f"{slow}\n+ on ({WORLD}) group_left ({details}) (0 * topk by ({WORLD}) (1,\n  {why}\n))\n"
+        f"or on ({WORLD}) {slow}"
     )
 
 
@@ -159,7 +149,11 @@ def _slow_runs(fleet: FleetStatus, settings: AlertSettings) -> Iterable[Instance
     for run in fleet.runs:
         is_slow = run.slowdown > settings.run_slowdown_threshold
         if is_slow and not any(_active(run, "rank", "host")):
-            yield Instance(run, value=run.slowdown)
+            loss = attrgetter("gpu_seconds_lost_per_hour")
+            known = (v for v in _active(run, "role", "run") if math.isfinite(loss(v)))
+            why = max(known, key=loss, default=None)
+            details = {} if why is None else {"cause": why.cause, "role": why.role}
+            yield Instance(run, details=details, value=run.slowdown)
 
 
 def _low_goodput(settings: AlertSettings) -> str:
@@ -182,17 +176,17 @@ def _slowdown_of(scope: Scope, label: str) -> dict[str, Lookup]:
 
 
 _ADVICE: Final = "Cause: {cause|cause}. Next: {cause|action}."
-_OF_SLOW_RANK: Final = (*OF_RANK, "section", "cause")
-_OF_SLOW_HOST: Final = (*OF_RUN, "node", "section", "cause")
+_OF_HOST: Final = (*OF_RUN, "node")
 _RANK_RULE: Final = AlertRule(
     name="StragglerRankStraggling",
     severity="critical",
-    domain=None,
-    labels=_OF_SLOW_RANK,
-    expression=_slow("rank", _OF_SLOW_RANK, pages=True),
+    domain="hardware",
+    labels=OF_RANK,
+    details=_WHY,
+    expression=_slow("rank", (*OF_RANK, *_WHY), pages=True),
     predicate=_slow_subjects("rank", pages=True),
     during="working",
-    subject=OF_RANK,
+    scope="rank",
     for_s=attrgetter("straggling_for_seconds"),
     keep_firing_s=attrgetter("keep_firing_seconds"),
     summary=Message("Rank {rank}[ on {node}] slows down run {run_id}"),
@@ -207,12 +201,13 @@ _RANK_RULE: Final = AlertRule(
 _HOST_RULE: Final = AlertRule(
     name="StragglerHostSlow",
     severity="critical",
-    domain=None,
-    labels=_OF_SLOW_HOST,
-    expression=_slow("host", _OF_SLOW_HOST, pages=True),
+    domain="hardware",
+    labels=_OF_HOST,
+    details=_WHY,
+    expression=_slow("host", (*_OF_HOST, *_WHY), pages=True),
     predicate=_slow_subjects("host", pages=True),
     during="working",
-    subject=(*OF_RUN, "node"),
+    scope="host",
     for_s=attrgetter("straggling_for_seconds"),
     keep_firing_s=attrgetter("keep_firing_seconds"),
     summary=Message("Host {node} slows down run {run_id}"),
@@ -231,100 +226,75 @@ def _as_warning(rule: AlertRule, scope: Scope) -> AlertRule:
     return dataclasses.replace(
         rule,
         severity="warning",
-        expression=_slow(scope, rule.labels, pages=False),
+        expression=_slow(scope, (*rule.labels, *rule.details), pages=False),
         predicate=_slow_subjects(scope, pages=False),
+    )
+
+
+_RANK_WARNING: Final = _as_warning(_RANK_RULE, "rank")
+_HOST_WARNING: Final = _as_warning(_HOST_RULE, "host")
+_WRITER_RULE: Final = AlertRule(
+    name="StragglerCheckpointWriterSlow",
+    severity="warning",
+    domain="hardware",
+    labels=OF_RANK,
+    expression=_slow("rank", OF_RANK, pages=False, causes=f'cause="{_WRITER}"'),
+    predicate=_slow_writers,
+    during="working",
+    scope="rank",
+    for_s=attrgetter("straggling_for_seconds"),
+    keep_firing_s=attrgetter("keep_firing_seconds"),
+    summary=Message("Rank {rank}[ on {node}] writes checkpoints slowly in run {run_id}"),
+    past=Message("Rank {rank}[ on {node}] wrote checkpoints slowly in run {run_id}"),
+    description=Message(
+        "Rank {rank}[ on {node}] of run {run_id}[, group {group},] takes much longer than its "
+        "peers to write its part of a checkpoint in most of the last saves. A save is complete "
+        "once all have written: until then a failure costs the work since the one before. "
+        f"Next: {CAUSES[_WRITER].action}."
+    ),
+)
+
+
+def _many(rule: AlertRule, subjects: str) -> AlertRule:
+    """Of verdicts with one cause."""
+    return counted(
+        rule,
+        ("cause",),
+        subjects,
+        summary=Message(f"Many {subjects} slow down run {{run_id}}"),
+        past=Message(f"Many {subjects} slowed down run {{run_id}}"),
+        description=f"{{value|count}} {subjects} of run {{run_id}}[, group {{group}},] are slow."
+        f"[ The worst: {{worst}}.] {_ADVICE}",
     )
 
 
 SCORE_RULES: Final = (
     _RANK_RULE,
-    _as_warning(_RANK_RULE, "rank"),
+    _RANK_WARNING,
+    _many(_RANK_RULE, "ranks"),
+    _many(_RANK_WARNING, "ranks"),
     _HOST_RULE,
-    _as_warning(_HOST_RULE, "host"),
-    AlertRule(
-        name="StragglerCheckpointWriterSlow",
-        severity="warning",
-        domain="hardware",
-        labels=OF_RANK,
-        expression=_slow("rank", OF_RANK, pages=False, causes=f'cause="{_WRITER}"'),
-        predicate=_slow_writers,
-        during="working",
-        subject=OF_RANK,
-        for_s=attrgetter("straggling_for_seconds"),
-        keep_firing_s=attrgetter("keep_firing_seconds"),
-        summary=Message("Rank {rank}[ on {node}] writes checkpoints slowly in run {run_id}"),
-        past=Message("Rank {rank}[ on {node}] wrote checkpoints slowly in run {run_id}"),
-        description=Message(
-            "Rank {rank}[ on {node}] of run {run_id}[, group {group},] takes much longer than its "
-            "peers to write its part of a checkpoint in most of the last saves. A save is complete "
-            "once all have written: until then a failure costs the work since the one before. "
-            f"Next: {CAUSES[_WRITER].action}."
-        ),
+    _HOST_WARNING,
+    _many(_HOST_RULE, "hosts"),
+    _many(_HOST_WARNING, "hosts"),
+    _WRITER_RULE,
+    counted(
+        _WRITER_RULE,
+        (),
+        summary=Message("Many ranks write checkpoints slowly in run {run_id}"),
+        past=Message("Many ranks wrote checkpoints slowly in run {run_id}"),
+        description="{value|count} ranks of run {run_id}[, group {group},] take much longer than "
+        "their peers to write their part of a checkpoint in most of the last saves."
+        "[ The worst: {worst}.] Next: look at what they share: the path to the checkpoints' "
+        "storage, its mount, a switch.",
     ),
-    AlertRule(
-        name="StragglerScoreLow",
-        severity="info",
-        domain="hardware",
-        labels=(*OF_RANK, "section"),
-        expression=_low_sections(semconv.SECTION_RELATIVE, "relative_threshold"),
-        predicate=_low(attrgetter("section_relative"), "relative_threshold"),
-        during="working",
-        for_s=attrgetter("score_for_seconds"),
-        keep_firing_s=attrgetter("keep_firing_seconds"),
-        summary=Message(
-            "Rank {rank}[ on {node}] has a low score in section {section} of run {run_id}"
-        ),
-        past=Message(
-            "Rank {rank}[ on {node}] had a low score in section {section} of run {run_id}"
-        ),
-        description=Message(
-            "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
-            "runs at {value|percent} of the best rank's speed."
-        ),
-    ),
-    AlertRule(
-        name="StragglerRankDegraded",
-        severity="warning",
-        domain="hardware",
-        labels=(*OF_RANK, "section"),
-        expression=_low_sections(semconv.SECTION_INDIVIDUAL, "individual_threshold"),
-        predicate=_low(attrgetter("section_individual"), "individual_threshold"),
-        during="working",
-        for_s=attrgetter("score_for_seconds"),
-        keep_firing_s=attrgetter("keep_firing_seconds"),
-        summary=Message(
-            "Rank {rank}[ on {node}] is slower than it was in section {section} of run {run_id}"
-        ),
-        past=Message(
-            "Rank {rank}[ on {node}] was slower than before in section {section} of run {run_id}"
-        ),
-        description=Message(
-            "Section {section} of rank {rank}[ on {node}] in run {run_id}[, group {group},] "
-            "runs at {value|percent} of its own best speed."
-        ),
-    ),
-    AlertRule(
-        name="StragglerGpuSlow",
-        severity="warning",
-        domain="hardware",
-        labels=OF_RANK,
-        expression=_low_gpus,
-        predicate=_low(attrgetter("gpu_relative"), "gpu_threshold"),
-        during="working",
-        for_s=attrgetter("score_for_seconds"),
-        keep_firing_s=attrgetter("keep_firing_seconds"),
-        summary=Message("The GPU of rank {rank}[ on {node}] is slow in run {run_id}"),
-        past=Message("The GPU of rank {rank}[ on {node}] was slow in run {run_id}"),
-        description=Message(
-            "Kernels of rank {rank}[ on {node}] in run {run_id}[, group {group},] run at "
-            "{value|percent} of the best rank's speed."
-        ),
-    ),
+    *LOW_SCORE_RULES,
     AlertRule(
         name="StragglerRunSlow",
         severity="warning",
         domain="model",
         labels=OF_RUN,
+        details=_OF_RUNS_VERDICT,
         expression=_slow_run,
         predicate=_slow_runs,
         during="training",
@@ -334,7 +304,8 @@ SCORE_RULES: Final = (
         past=Message("Run {run_id} was slow, and no rank or host was to blame[ (job {job_name})]"),
         description=Message(
             "Run {run_id}[, group {group},] takes {value|ratio} times as long as it could, but "
-            "no rank or host has a slow verdict."
+            "no rank or host has a slow verdict.[ Cause: {cause|cause}][ of {role}]"
+            "[. Next: {cause|action}.]"
         ),
     ),
     AlertRule(
@@ -354,8 +325,8 @@ SCORE_RULES: Final = (
             "Run {run_id} spent much of its time on other things than steps[ (job {job_name})]"
         ),
         description=Message(
-            "Goodput of run {run_id}[, group {group},] was {value|percent} in the last hour. Its "
-            "page says what the rest went to."
+            "Goodput of run {run_id}[, group {group},] was {value|percent} in the last hour. "
+            "Next: see on its page what the rest went to."
         ),
     ),
 )

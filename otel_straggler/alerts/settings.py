@@ -79,6 +79,12 @@ class AlertSettings:
         "how long a run may train without scores. It must be longer than a window: at most 20 "
         "steps (`scoring.window_steps`), and five of long ones",
     )
+    dropped_for_seconds: float = option(
+        360.0,
+        _LENGTH,
+        "how long ranks must lose records. One loss counts for 5 minutes: with more than that a "
+        "single burst, as when a collector was away, is no alert",
+    )
     run_slow_for_seconds: float = option(600.0, _LENGTH, "how long a run must be slow")
     silent_seconds: float = option(
         120.0,

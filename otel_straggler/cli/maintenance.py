@@ -23,7 +23,7 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 
 @click.group()
 def command() -> None:
-    """Put hosts under maintenance: their lost or stuck ranks notify nobody.
+    """Put hosts under maintenance: nobody is notified about them and their ranks.
 
     A collector still scores them. A silence in Alertmanager (--alertmanager) covers all alerts that
     name the host.

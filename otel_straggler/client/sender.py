@@ -27,19 +27,18 @@ from otel_straggler.otlp.clients.client import (
     retry_delay_s,
 )
 from otel_straggler.secret import without_secrets
-from otel_straggler.semconv import GPU_LOSSES, GPU_MISSING
+from otel_straggler.semconv import BY_LIMIT, GPU_LOSSES, GPU_MISSING
 
 RING_FULL: Final = "ring_full"
 INBOX_FULL: Final = "inbox_full"
 QUEUE_FULL: Final = "queue_full"
 REJECTED: Final = "rejected"
-SPAN_BUDGET: Final = "span_budget"
 PROCESS_ENDED: Final = "process_ended"
 ENCODE_ERROR: Final = "encode_error"
 GPU_REASONS: Final = (GPU_MISSING, *GPU_LOSSES)
 """In the order in which the native part counts them."""
+SPAN_BUDGET, SDK_RATE = BY_LIMIT
 KERNELS_LOST: Final = "kernels_lost"
-SDK_RATE: Final = "sdk_rate"
 SDK_ERROR: Final = "sdk_error"
 SDK_QUEUE_FULL: Final = "sdk_queue_full"
 DROP_REASONS: Final = (

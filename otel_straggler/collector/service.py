@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-
 import socket
 import time
 from collections.abc import Callable

@@ -36,7 +36,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """No alerts for lost or stuck ranks on ``node`` until ``until_ns`` (collector's clock)."""
+    """No alerts on ``node`` and its ranks until ``until_ns`` (collector's clock)."""
 
     node: str
     reason: str

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from otel_straggler.model.alert import Domain
-
 Cause = Literal[
     "slow_gpu",
     "slow_host",
@@ -24,13 +22,11 @@ Cause = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseInfo:
-    """Texts and alert domain of a cause.
+    """Texts of a cause.
 
     Attributes:
         name: on the page, in tables and alerts; reason: at the end of a sentence.
         action: what to do, if only the cause is known.
-        domain: of an alert; of a slow host that loses time in a section of kind ``data`` it is
-            data.
         headline: of a run that has it, now and once the run is over; None: no run has it.
         is_imbalance: the run is compared with one of equal work, not with its past.
         moves: another rank is slow from step to step.
@@ -41,7 +37,6 @@ class CauseInfo:
     name: str
     reason: str
     action: str
-    domain: Domain = "model"
     headline: tuple[str, str] | None = None
     is_imbalance: bool = False
     moves: bool = False
@@ -56,7 +51,6 @@ CAUSES: Final[dict[Cause, CauseInfo]] = {
         reason="slow GPU or host",
         action="compare load and clocks of its CPU with a peer's, and, if it has a GPU, that one's "
         "clocks, temperature and XID errors; cordon the host if they differ",
-        domain="hardware",
         name_on_gpu="slow GPU",
         action_on_gpu="compare its clocks, temperature and XID errors with a peer's; cordon the "
         "host if they differ",
@@ -66,7 +60,6 @@ CAUSES: Final[dict[Cause, CauseInfo]] = {
         reason="slow host or data loading",
         action="look at its data loading, disks and CPU; cordon the host if all its sections are "
         "slow",
-        domain="hardware",
     ),
     "late_arrival": CauseInfo(
         name="late arrival",
@@ -78,7 +71,6 @@ CAUSES: Final[dict[Cause, CauseInfo]] = {
         name="link",
         reason="a slow link",
         action="look at the error counters of the links; cordon the host that has errors",
-        domain="hardware",
         headline=("All ranks wait longer than before", "All ranks waited longer than before"),
         is_in_own_work=False,
     ),
@@ -126,7 +118,6 @@ CAUSES: Final[dict[Cause, CauseInfo]] = {
         reason="slow writing of checkpoints",
         action="compare its path to the checkpoints' storage, its disk and its network with a "
         "peer's, and how much it writes",
-        domain="hardware",
         is_in_own_work=False,
     ),
     "uniform_slowdown": CauseInfo(

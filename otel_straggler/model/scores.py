@@ -50,6 +50,8 @@ class WindowScores:
             go by, without waiting in collectives where that is reported; NaN where it is unknown.
         section_relative, section_individual: (R, S) scores in (0, 1].
         section_slowdown: (R, S) own median / median of the role.
+        section_best_s, section_best_at_s: (R, S) own best median, and when it was measured, seconds
+            since 1970 by the sender's clock; NaN where there is none. None: not kept.
         gpu_relative, gpu_individual: (R,) scores in (0, 1]; gpu_section_*: (R, S) from one
             section's kernels.
         gpu_age_s: age of the newest kernels in them at the end of the window, 0 for those of the
@@ -84,6 +86,8 @@ class WindowScores:
     gpu_individual: Floats
     gpu_section_relative: Floats
     gpu_section_individual: Floats
+    section_best_s: Floats | None = None
+    section_best_at_s: Floats | None = None
     gpu_age_s: float = math.nan
     stragglers: tuple[Straggler, ...]
     largest_excess: Excess | None

@@ -32,6 +32,10 @@ GPU_MISSING: Final = "gpu_missing"
 GPU_LOSSES: Final = ("gpu_dropped", "gpu_invalid", "gpu_lost", "gpu_late")
 """Values of ``REASON`` of ``RECORDS_DROPPED`` of which no span is lost: the first counts executions
 without GPU times, the others what the GPU has done that is in no execution."""
+BY_LIMIT: Final = ("span_budget", "sdk_rate")
+"""Values of it for what a setting of the user's leaves out."""
+NO_LOSS: Final = (GPU_MISSING, *GPU_LOSSES, *BY_LIMIT)
+"""Values of it that are no reason for an alert."""
 
 
 _DESCRIPTION: Final = (

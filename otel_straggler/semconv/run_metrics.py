@@ -79,6 +79,24 @@ VERDICT_PAGES = gauge(
 VERDICT_SILENCED = gauge(
     "straggler.verdict.silenced", "{flag}", "1 if dismissed or muted", *_OF_VERDICT
 )
+RUN_SLOW = gauge(
+    "straggler.run.slow_subjects",
+    "{subject}",
+    "ranks or hosts that one alert counts, where it is about more than five; `worst` names five of "
+    "them, and one that is named stays named while it is slow",
+    "alert",
+    "severity",
+    "cause",
+    "worst",
+)
+RANK_BEST = gauge(
+    "straggler.rank.own_best",
+    "s",
+    "own best median of a rank that StragglerRankDegraded names, in the section in which it is "
+    "furthest behind; `text` says it, and when it was",
+    "section",
+    "text",
+)
 CAUSED_WAIT = counter(
     "straggler.caused_wait", "s", "what its peers waited for the rank that came last"
 )
@@ -273,5 +291,5 @@ OVER_RANKS: Final = {
     )
 }
 """Label ``ranks_below``: so much of the ranks (0.05: 5 %) is lower; it is not called ``quantile``,
-which Prometheus keeps for summaries. The first and the third are always published; each other one
-stands for ranks whose series were folded by the budget."""
+which Prometheus keeps for summaries. Those of the scores of sections and of their medians are
+always published; each other one stands for ranks whose series were folded by the budget."""

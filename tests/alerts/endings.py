@@ -7,7 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from otel_straggler.alerts.catalogue import CATALOGUE
-from otel_straggler.alerts.rule import Culprit, FleetStatus, RunStatus, Score, Scores, TimedOut
+from otel_straggler.alerts.rule import (
+    Culprit,
+    FleetStatus,
+    RunStatus,
+    Score,
+    Scores,
+    SectionSpeed,
+    TimedOut,
+)
 from otel_straggler.model.verdict import Verdict
 
 from .test_both_ways import series_at
@@ -106,6 +114,9 @@ def _unexplained() -> RunStatus:
         state="training",
         since_s=0.0,
         ranks={"ok": 6, "missing": 2},
+        scores=Scores(
+            speeds=(SectionSpeed(section="forward", median=0.6, ranks=8, below=8),),
+        ),
         slowdown=1.4,
         hourly_goodput=0.4,
         clashes=1,

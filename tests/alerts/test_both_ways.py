@@ -14,10 +14,20 @@ import yaml
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import CATALOGUE
 from otel_straggler.alerts.evaluation import AlertEvaluator
+from otel_straggler.alerts.naming import Naming
 from otel_straggler.alerts.prometheus import rules_file
-from otel_straggler.alerts.rule import Culprit, FleetStatus, RunStatus, Score, Scores, TimedOut
+from otel_straggler.alerts.rule import (
+    Culprit,
+    FleetStatus,
+    RunStatus,
+    Score,
+    Scores,
+    SectionSpeed,
+    TimedOut,
+)
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.metrics.families import labels as labels_text
+from otel_straggler.collector.metrics.status_series import alert_families
 from otel_straggler.collector.metrics.verdict_series import RunLabels, verdict_families
 from otel_straggler.detect.hangs.states import RunState
 from otel_straggler.model.causes import Cause
@@ -31,6 +41,7 @@ SETTINGS = AlertSettings(
     missing_for_seconds=120.0,
     no_data_seconds=120.0,
     failed_for_seconds=120.0,
+    dropped_for_seconds=60.0,
     run_slow_for_seconds=120.0,
     keep_firing_seconds=30.0,
     dashboard_url="https://g.example/d/run",
@@ -134,8 +145,10 @@ def _with_unscored(run: RunStatus, random_: random.Random) -> RunStatus:
 def _run(random_: random.Random, run_id: str) -> RunStatus:
     state = random_.choice([*get_args(RunState), *["training"] * 6])
     is_hung = state in ("stuck", "lost", "partly_lost") and random_.random() < 0.7
-    verdicts = [_verdict(random_, run_id, n) for n in range(random_.choice([0, 0, 3]))]
-    return RunStatus(
+    cause = random_.choice([None, "slow_gpu", "slow_host"])
+    count = random_.choice([0, 0, 3, 24])
+    verdicts = [_verdict(random_, run_id, n, cause) for n in range(count)]
+    run = RunStatus(
         run_id=run_id,
         job=random_.choice(["", "llm"]),
         group=random_.choice(["", "actor"]),
@@ -161,7 +174,6 @@ def _run(random_: random.Random, run_id: str) -> RunStatus:
         last_scored_at_s=random_.choice([None, 100.0, float(END_S - 5)]),
         scores=_scores(random_),
         verdicts=tuple(verdicts),
-        data_sections=frozenset({"load"}),
         slowdown=random_.choice([float("nan"), 1.1, 1.3]),
         clashes=random_.choice([0, 0, 2]),
         hourly_goodput=random_.choice([float("nan"), 0.5, 0.93]),
@@ -169,6 +181,7 @@ def _run(random_: random.Random, run_id: str) -> RunStatus:
         failed_at_s=END_S - random_.choice([30.0, 200.0]) if state == "failed" else None,
         failure_text="Rank 3 failed first: SIGKILL." if state == "failed" else "",
     )
+    return Naming().named(run, SETTINGS)
 
 
 def _culprits(random_: random.Random) -> tuple[Culprit, ...]:
@@ -184,32 +197,47 @@ def _culprits(random_: random.Random) -> tuple[Culprit, ...]:
 
 
 def _scores(random_: random.Random) -> Scores:
-    def some(sections: tuple[str, ...], ranks: int) -> tuple[Score, ...]:
+    """Of every rank the lowest; where most ranks have become slower, those that are far behind."""
+
+    def some(sections: tuple[str, ...], ranks: int, highest: float = 1.0) -> tuple[Score, ...]:
         result = [
-            Score(rank=r, node=f"n{r % 3}", role="default", section=s, value=random_.random())
-            for s in sections
+            Score(
+                rank=r,
+                node=f"n{r % 3}",
+                role="default",
+                section=random_.choice(sections),
+                value=random_.random() * highest,
+                best_s=random_.choice([float("nan"), 0.0702]),
+                best_at_s=1_790_000_000.0,
+            )
             for r in range(ranks)
         ]
         return tuple(sorted(result, key=lambda score: score.value))
 
+    median = random_.choice([1.0, 0.6])
+    individual = some(("forward",), random_.choice([0, 2, 30]), 0.9 * median)
+    below = sum(score.value < SETTINGS.individual_threshold for score in individual)
+    slower = SectionSpeed(section="forward", median=median, ranks=99, below=99)
+    as_before = SectionSpeed(section="forward", median=median, ranks=99, below=below)
     return Scores(
         section_relative=some(("forward", "load"), random_.choice([0, 2, 30])),
-        section_individual=some(("forward",), random_.choice([0, 2])),
-        gpu_relative=some(("",), random_.choice([0, 2])),
+        section_individual=individual,
+        gpu_relative=some(("",), random_.choice([0, 2, 8])),
+        speeds=(slower if median < 1.0 else as_before,),
     )
 
 
-def _verdict(random_: random.Random, run_id: str, n: int) -> Verdict:
-    scope = random_.choice(["rank", "host", "run"])
+def _verdict(random_: random.Random, run_id: str, n: int, cause: Any) -> Verdict:
+    scope = random_.choice(["rank", "host", "run", "role"])
     return Verdict(
         run_id=run_id,
         subject_id=f"{scope}/{n}",
         scope=scope,  # type: ignore[arg-type]
         rank=n if scope == "rank" else None,
-        node=f"n{n}" if scope != "run" else "",
-        role="default" if scope == "rank" else "",
+        node=f"n{n}" if scope in ("rank", "host") else "",
+        role={"rank": "default", "role": f"stage{n}"}.get(scope, ""),
         section=random_.choice(["", "forward", "load"]),
-        cause=random_.choice(get_args(Cause)),
+        cause=cause or random_.choice(get_args(Cause)),
         state=random_.choice(["suspect", "confirmed", "flapping", "recovered"]),  # type: ignore[arg-type]
         slowdown=random_.choice([float("nan"), 1.25]),
         gpu_seconds_lost_per_hour=random_.choice([0.0, 360.0, 9_000.0]) + n,
@@ -307,7 +335,29 @@ def _series(
             for score in scores:
                 about = {"rank": score.rank, "node": score.node, "role": score.role}
                 yield one(metric, score.value, **of_run, **about, section=score.section)
-        yield from _of_verdicts(run, labels_text(**{k: v for k, v in constant.items() if v}), count)
+        for speed in run.scores.speeds or (AS_BEFORE,):
+            about = {**of_run, "section": speed.section}
+            yield one(OVER, speed.median, **about, ranks_below=0.5)
+            n_named = len(run.scores.section_individual)
+            for other in range(n_named, speed.ranks):  # none is slow by itself
+                of_other = {**about, "rank": 10_000 + other, "node": "n0", "role": "default"}
+                yield one(semconv.SECTION_INDIVIDUAL, speed.median, **of_other)
+        constant_text = labels_text(**{k: v for k, v in constant.items() if v})
+        yield from _of_verdicts(run, constant_text, count)
+        yield from _of_names(run, constant_text, count)
+
+
+OVER = semconv.OVER_RANKS[semconv.SECTION_INDIVIDUAL.name]
+AS_BEFORE = SectionSpeed(section="forward", median=1.0, ranks=9, below=0)
+
+
+def _of_names(run: RunStatus, constant: str, count: int) -> Any:
+    """As the collector really writes them."""
+    page = alert_families(run, constant).render().decode()
+    for line in page.splitlines():
+        if line.startswith((semconv.RUN_SLOW.prometheus_name, semconv.RANK_BEST.prometheus_name)):
+            series, _, value = line.rpartition(" ")
+            yield {"series": re.sub(r'\w+="",?', "", series), "values": f"{value}+0x{count}"}
 
 
 def _of_verdicts(run: RunStatus, constant: str, count: int) -> Any:

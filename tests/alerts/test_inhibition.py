@@ -32,6 +32,27 @@ def test_a_hung_run_stands_for_its_ranks() -> None:
     assert uninhibited(others, (hung, *others)) == others
 
 
+def test_a_hung_run_stands_for_all_that_is_about_its_ranks_and_hosts() -> None:
+    """And for what is said of a run that trains."""
+    hung = alert("RunHung")
+    of_ranks = {rule.name for rule in CATALOGUE if {"rank", "node"} & set(rule.labels)}
+    of_training = {rule.name for rule in CATALOGUE if rule.during in ("training", "working")}
+    assert len(of_ranks) >= 8
+    for name in of_ranks | of_training:
+        other = alert(name.removeprefix("Straggler"), rank="3", node="n1", severity="critical")
+        assert uninhibited((other,), (hung, other)) == (), name
+
+
+def test_a_hung_run_is_sent_at_once_and_in_a_group_of_its_own() -> None:
+    """It does not wait behind what was sent about the run before."""
+    [route] = yaml.safe_load(alertmanager_file(AlertSettings()))["route"]["routes"]
+    [own] = [r for r in route["routes"] if r["matchers"] == ['alertname="StragglerRunHung"']]
+    assert (own["receiver"], own["group_wait"]) == ("pager", "1s")
+    assert route["group_wait"] == "15s"  # what it inhibits waits for it
+    before = route["routes"][: route["routes"].index(own)]
+    assert ['mode="observe"'] in [r["matchers"] for r in before]
+
+
 def test_what_calls_nobody_silences_nothing_that_does() -> None:
     """A collector that only observes cannot mute one that pages."""
     hung = alert("RunHung", mode="observe")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,7 @@ def test_both_write_the_same_for_every_alert(seed: int, promtool: Program, tmp_p
     for n, rule in enumerate(CATALOGUE):
         name = f"Probe{n}"
         annotations = {
-            "summary": rule.summary.in_go(),
-            "description": rule.description.in_go(),
+            **{name: message.in_go() for name, message in rule.messages.items()},
             **links_in_go(rule.name, rule.labels, LINKED),
         }
         rules.append({"alert": name, "expr": f"probe{n}", "annotations": annotations})
@@ -75,7 +75,8 @@ def test_both_write_the_same_for_every_alert(seed: int, promtool: Program, tmp_p
 
 
 def _example(rule: AlertRule, n: int, random_: random.Random) -> Any:
-    labels = {name: random_.choice(TEXTS) for name in ("cluster", "collector", *rule.labels)}
+    names = ("cluster", "collector", *rule.labels, *rule.details)
+    labels = {name: random_.choice(TEXTS) for name in names}
     if "cause" in labels and random_.random() < 0.7:
         labels["cause"] = random_.choice(["slow_gpu", "link", "unknown", "late_arrival"])
     value = random_.choice(VALUES)
@@ -89,14 +90,13 @@ def _example(rule: AlertRule, n: int, random_: random.Random) -> Any:
         )
         facts[fact] = reported
         about = {name: labels.get(name, "") for name in lookup.of}
-        about |= {"scope": "host" if 'scope="host"' in lookup.more else "rank"}
+        about |= dict(re.findall(r'(\w+)="([^"]+)"', lookup.more))
         about |= {lookup.label: str(reported)} if lookup.label else {}
         number = "1" if lookup.label else repr(reported)
         name = lookup.metric.prometheus_name
         series.append({"series": _series(name, about), "values": number})
     written = {
-        "summary": rule.summary.render(labels, value, facts),
-        "description": rule.description.render(labels, value, facts),
+        **{name: its.render(labels, value, facts) for name, its in rule.messages.items()},
         **links(rule.name, rule.labels, LINKED, labels),
     }
     known = {name: text for name, text in labels.items() if text}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from otel_straggler.alerts.rule import RunStatus
+from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.runs.run import World
 from otel_straggler.collector.runs.store import RunStore
 from otel_straggler.collector.views.alert_input import watched_worlds
@@ -66,7 +67,7 @@ def watched(
     if acknowledged:
         changes["run_verdicts"] = RunVerdicts(silenced=frozenset({hang_subject("")}))
     view = replace(view, mode=mode, **changes)
-    return list(watched_worlds(view, {"": world}, nodes))
+    return list(watched_worlds(view, {"": world}, nodes, AlertSettings()))
 
 
 def only(run: tuple[RunView, World], **how: Any) -> RunStatus:
@@ -177,17 +178,19 @@ def test_every_rank_is_counted_once(silent: Any, absent: Any, states: dict[str, 
 
 
 def test_what_people_have_silenced_is_not_shown(by_hand: Any) -> None:
-    """Nor a verdict of another group, but under that."""
+    """But for what has to end because of it. Nor a verdict of another group, but under that."""
     slow, other = by_hand.verdict(), by_hand.verdict(group="actor", subject_id="x")
     run_verdicts = RunVerdicts(changes=(slow, other))
     shown = watched(seen(), run_verdicts=run_verdicts)
     assert {run.group: run.verdicts for run in shown} == {"": (slow,), "actor": (other,)}
     quiet = replace(run_verdicts, silenced=frozenset({slow.subject_id}))
-    assert only_of(watched(seen(), run_verdicts=quiet), "") == ()
-
-
-def only_of(shown: list[RunStatus], group: str) -> Any:
-    return next(run.verdicts for run in shown if run.group == group)
+    shown = watched(seen(), run_verdicts=quiet)
+    assert {run.group: (run.verdicts, run.silenced) for run in shown} == {
+        "": ((), (slow,)),
+        "actor": ((other,), ()),
+    }
+    recovered = replace(quiet, changes=(replace(slow, state="recovered"), other))
+    assert all(run.silenced == () for run in watched(seen(), run_verdicts=recovered))
 
 
 def test_two_sessions_of_a_rank_are_one_clash() -> None:

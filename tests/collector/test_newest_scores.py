@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from otel_straggler import semconv
+from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.metrics.score_series import RunScores
 from otel_straggler.collector.views.alert_input import newest_scores
 from otel_straggler.collector.views.run_view import NewestScores
@@ -69,11 +70,11 @@ def newest(*windows: WindowScores, at_s: float = 1.0) -> dict[str, NewestScores]
     scores = RunScores("run", keep_s=KEEP_S)
     for number, each in enumerate(windows):
         scores.observe(each, at_s + number)
-    return newest_scores(scores)
+    return newest_scores(scores, AlertSettings())
 
 
-def test_the_lowest_come_first_with_their_rank_and_section() -> None:
-    """Of all ranks and sections together; the GPU's are of whole ranks."""
+def test_the_lowest_of_each_rank_come_first_with_their_section() -> None:
+    """Those that are near a threshold or below; the GPU's are of whole ranks."""
     names = (Section("forward"), Section("data", "data"))
     its = newest(
         window(
@@ -85,12 +86,7 @@ def test_the_lowest_come_first_with_their_rank_and_section() -> None:
         )
     )[""].lowest
     relative = [(s.rank, s.section, s.value) for s in its.section_relative]
-    assert relative == [
-        (0, "data", 0.4),
-        (1, "forward", 0.6),
-        (0, "forward", 0.9),
-        (1, "data", 0.95),
-    ]
+    assert relative == [(0, "data", 0.4), (1, "forward", 0.6)]
     assert (its.section_individual[0].rank, its.section_individual[0].value) == (0, 0.7)
     assert [(s.rank, s.section, s.value) for s in its.gpu_relative] == [(1, "", 0.5), (0, "", 0.8)]
     assert (its.section_relative[0].node, its.section_relative[0].role) == ("n0", "r")
@@ -100,7 +96,7 @@ def test_sections_that_are_never_listed_are_left_out() -> None:
     """A rank that waits long is a victim."""
     names = (Section("forward"), Section("allreduce", "wait"), Section("save", "checkpoint"))
     its = newest(window(2, names, section_relative=np.full((2, 3), 0.1)))[""].lowest
-    assert [s.section for s in its.section_relative] == ["forward", "forward"]
+    assert [(s.rank, s.section) for s in its.section_relative] == [(0, "forward"), (1, "forward")]
 
 
 def test_what_is_not_known_is_left_out() -> None:
@@ -110,13 +106,48 @@ def test_what_is_not_known_is_left_out() -> None:
     assert newest(window(2, sections=()))[""].lowest.section_relative == ()
 
 
-@pytest.mark.parametrize("ranks", [19, 20, 21, 1_000])
-def test_twenty_are_kept_of_however_many_ranks(ranks: int) -> None:
-    """The others are above them."""
-    values = np.linspace(0.9, 0.1, ranks)[:, None]
+@pytest.mark.parametrize("ranks", [5, 1_000])
+def test_all_that_are_low_are_kept_of_however_many_ranks(ranks: int) -> None:
+    """And of the others those that are near: one that is named stays named a little longer."""
+    values = np.linspace(1.0, 0.1, ranks)[:, None]
     its = newest(window(ranks, section_relative=values))[""].lowest
-    kept = [s.rank for s in its.section_relative]
-    assert kept == list(range(ranks))[: -21 if ranks > 20 else None : -1]
+    kept = [(s.rank, s.value) for s in its.section_relative]
+    assert kept == [(r, values[r, 0]) for r in reversed(range(ranks)) if values[r, 0] < 0.875]
+
+
+def test_a_rank_is_degraded_only_if_most_others_have_not_lost_as_much() -> None:
+    """Where all have moved together it is not the rank; the section says how far they have."""
+    together = np.array([[0.6], [0.61], [0.59], [0.6]])
+    its = newest(window(section_individual=together))[""].lowest
+    assert its.section_individual == ()
+    [speed] = its.speeds
+    assert (speed.section, speed.ranks, speed.below) == ("forward", 4, 4)
+    assert speed.median == pytest.approx(0.6)
+    assert speed.is_low(0.75)
+    by_itself = np.array([[0.6], [0.61], [0.4], [0.6]])
+    its = newest(window(section_individual=by_itself))[""].lowest
+    assert [s.rank for s in its.section_individual] == [2]
+    half = np.array([[0.6], [1.0], [0.6], [1.0]])
+    its = newest(window(section_individual=half))[""].lowest
+    assert [s.rank for s in its.section_individual] == [0, 2]
+    assert not its.speeds[0].is_low(0.75)
+
+
+def test_a_degraded_rank_says_what_its_best_was_and_when() -> None:
+    """In the section in which it is slowest."""
+    names = (Section("forward"), Section("backward"))
+    its = newest(
+        window(
+            3,
+            names,
+            section_individual=np.array([[1.0, 1.0], [0.7, 0.5], [1.0, 1.0]]),
+            section_best_s=np.array([[1.0, 1.0], [0.2, 0.0702], [1.0, 1.0]]),
+            section_best_at_s=np.full((3, 2), 1_795_788_180.0),
+        )
+    )[""].lowest
+    [score] = its.section_individual
+    assert (score.rank, score.section) == (1, "backward")
+    assert score.best_text == "Its best was 70.2ms, at 2026-11-27 14:03 UTC."
 
 
 def test_a_rank_that_is_not_in_the_newest_window_keeps_its_scores() -> None:
@@ -137,18 +168,7 @@ def test_a_window_by_time_adds_what_has_no_step() -> None:
         window(1, section_relative=np.array([[0.5]])),
         window(1, names, section_relative=np.array([[0.1, 0.2]]), **timed),
     )[""].lowest
-    assert [(s.section, s.value) for s in its.section_relative] == [
-        ("loader", 0.2),
-        ("forward", 0.5),
-    ]
-
-
-def test_sections_of_the_kind_data_are_named() -> None:
-    """Of the newest windows: what a slow host loses there is the data's."""
-    names = (Section("forward"), Section("loader", "data"))
-    old, new = window(1, (Section("old", "data"),)), window(1, names)
-    timed = window(1, (Section("fetch", "data"),), first_step=None, last_step=None)
-    assert newest(old, new, timed)[""].data_sections == {"loader", "fetch"}
+    assert [(s.section, s.value) for s in its.section_relative] == [("loader", 0.2)]
 
 
 def test_the_time_of_the_last_score_outlives_the_scores() -> None:
@@ -156,7 +176,7 @@ def test_the_time_of_the_last_score_outlives_the_scores() -> None:
     scores = RunScores("run", keep_s=KEEP_S)
     scores.observe(window(group="a"), 5.0)
     assert scores.expire(5.0 + KEEP_S + 1.0)
-    its = newest_scores(scores)["a"]
+    its = newest_scores(scores, AlertSettings())["a"]
     assert (its.at_s, its.lowest.section_relative) == (5.0, ())
 
 
@@ -176,7 +196,8 @@ def test_what_is_watched_is_what_the_series_show(kit: Any) -> None:
         if sample.name == semconv.SECTION_RELATIVE.prometheus_name
     }
     assert len(shown) == 8
-    assert {(s.rank, s.section): s.value for s in world.run().scores.section_relative} == shown
+    low = {key: value for key, value in shown.items() if value < 0.875}
+    assert {(s.rank, s.section): s.value for s in world.run().scores.section_relative} == low
     (scored_at_s,) = set(world.by("rank", semconv.RANK_LAST_SCORED).values())
     assert world.run().last_scored_at_s == scored_at_s
     lowest = world.run().scores.section_relative[0]

@@ -155,7 +155,7 @@ def test_a_real_training_is_watched_in_the_same_way() -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     reported = json.loads(run.stdout)
     assert reported["planted"]["section"] == "data_loading"
-    assert reported["alerts"][0]["labels"]["section"] == "data_loading"
+    assert reported["alerts"][0]["annotations"]["section"] == "data_loading"
 
 
 def test_what_a_real_training_cannot_show_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,7 +76,6 @@ def test_an_end_reaches_a_collector_that_is_stopped_meanwhile(collector: Any) ->
         os.kill(pid_of(collector), signal.SIGCONT)
     states, alerts = outcomes(collector)
     assert states == {"finished": 2, "ended": 2, "failed": 2}
-    del alerts["StragglerSpansDropped"]  # the collector took no spans meanwhile
     assert alerts == {"StragglerRunFailed": 2}
 
 
@@ -92,5 +91,4 @@ def test_no_run_that_ended_at_once_is_lost(collector: Any, number: int, stall_s:
     )
     states, alerts = outcomes(collector)
     assert states == {"finished": number // 2, "ended": number // 2}
-    del alerts["StragglerSpansDropped"]
     assert not alerts

@@ -26,8 +26,9 @@ SECTION_SCORES: Final = (
 RANK_SCORES: Final = ("gpu_relative", "gpu_individual")
 REST: Final = ("section_median_s", "section_slowdown")
 COLUMNS: Final = (*SECTION_SCORES, *RANK_SCORES, *REST)
-ALWAYS_OVER: Final = ("section_relative", "section_median_s")
-"""Always with quantiles, for dashboards: those over 10,000 series would take Prometheus seconds."""
+ALWAYS_OVER: Final = ("section_relative", "section_individual", "section_median_s")
+"""Always with quantiles, for dashboards and rules: those over 10,000 series would take Prometheus
+seconds, and those over the series that are left are not those over all ranks."""
 _N_SCORES: Final = len(SECTION_SCORES) + len(RANK_SCORES)
 _ALWAYS_SHOWN: Final = 100
 """Flagged ranks that keep their scores in any case."""

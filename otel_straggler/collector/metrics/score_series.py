@@ -137,10 +137,6 @@ class RunScores:
     def newest_windows(self) -> list[WindowScores]:
         return [group.newest for group in self._groups.values() if group.newest is not None]
 
-    def newest_of_each_kind(self) -> list[WindowScores]:
-        """The newest closed windows of every group, by step and by time."""
-        return [window for group in self._groups.values() for window in group.newest_windows]
-
     def newest_of(self, group: str) -> WindowScores | None:
         """The newest closed window of a group."""
         its = self._groups.get(group)

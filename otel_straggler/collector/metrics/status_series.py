@@ -200,7 +200,7 @@ def _open_sections(world: WorldStatus) -> dict[str, int]:
 
 
 def alert_families(run: RunStatus, constant_labels: str) -> Families:
-    """One group of a run: some thirty series, and at most 20 culprits."""
+    """One group of a run: some thirty series, at most 20 culprits, and a few slow ranks."""
     families = Families()
     text = f"{labels(run_id=run.run_id, job_name=run.job, group=run.group)},{constant_labels}"
     described = labels(team=run.team, attempt=run.attempt)
@@ -214,6 +214,7 @@ def alert_families(run: RunStatus, constant_labels: str) -> Families:
         families.add(semconv.RUN_FAILED, f"{sentence},{text}", run.failed_at_s)
     for reason, count in {**dict.fromkeys(DROP_REASONS, 0), **run.dropped}.items():
         families.add(semconv.RUN_RECORDS_DROPPED, f"{label('reason', reason)},{text}", count)
+    _add_slow(families, run, text, constant_labels)
     if run.has_known_state:
         _add_run_states(families, run, text)
     if run.ranks:
@@ -237,6 +238,28 @@ def _add_run_states(families: Families, run: RunStatus, text: str) -> None:
         families.add(semconv.RUN_STATE, f"{label('state', state)},{text}", int(run.state == state))
     for name, count in run.ranks.items():
         families.add(semconv.RUN_RANKS, f"{label('state', name)},{text}", count)
+
+
+def _add_slow(families: Families, run: RunStatus, text: str, constant_labels: str) -> None:
+    """Who is named where many are counted, and the own best of degraded ranks."""
+    for crowd in run.crowds:
+        about = labels(
+            alert=crowd.alert, severity=crowd.severity, cause=crowd.cause, worst=crowd.worst
+        )
+        families.add(semconv.RUN_SLOW, f"{about},{text}", crowd.count)
+    for score in run.degraded:
+        if score.best_text:
+            named = labels(
+                section=score.section,
+                text=score.best_text,
+                run_id=run.run_id,
+                job_name=run.job,
+                group=run.group,
+                rank=score.rank,
+                node=score.node,
+                role=score.role,
+            )
+            families.add(semconv.RANK_BEST, f"{named},{constant_labels}", score.best_s)
 
 
 def _add_hang(families: Families, run: RunStatus, text: str, constant_labels: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from otel_straggler.alerts.naming import Naming
 from otel_straggler.collector.metrics.score_series import RunScores
 from otel_straggler.collector.runs.checkpoints import WorldCheckpoints
 from otel_straggler.collector.runs.claims import WorldClaims
@@ -37,6 +38,7 @@ class World:
     Attributes:
         admitted_at_s: last admission; earlier once it has ended.
         hung, culprits: whether it is reported as hung, and its named culprits.
+        naming: the slow ranks and hosts that alerts name.
         claims: the attempt, size and steps that its ranks agree on.
         asked: ranks that were asked for something in the present hang, by verb.
         collectives: the flight records of the present hang.
@@ -51,6 +53,7 @@ class World:
     admitted_at_s: float = 0.0
     liveness: Liveness = field(default_factory=Liveness)
     culprits: NamedCulprits = field(default_factory=NamedCulprits)
+    naming: Naming = field(default_factory=Naming)
     asked: dict[str, set[int]] = field(default_factory=dict)
     collectives: WorldCollectives = field(default_factory=WorldCollectives)
     histograms: WorldHistograms = field(default_factory=WorldHistograms)

@@ -7,15 +7,24 @@ are all under maintenance; a new window of 10 sections adds 0.6 and 8 ms.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from otel_straggler.alerts.rule import Culprit, RunStatus, Score, Scores, TimedOut
+from otel_straggler.alerts.naming import Naming
+from otel_straggler.alerts.rule import (
+    APART,
+    Culprit,
+    RunStatus,
+    Score,
+    Scores,
+    SectionSpeed,
+    TimedOut,
+)
+from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.metrics.score_series import RunScores, coverage_of
-from otel_straggler.collector.metrics.series_choice import ShownRows, by_group, lowest
+from otel_straggler.collector.metrics.series_choice import ShownRows, by_group
 from otel_straggler.collector.runs.liveness import WorldStatus
 from otel_straggler.collector.runs.run import World
 from otel_straggler.collector.views.hang_json import sentence
@@ -28,8 +37,7 @@ from otel_straggler.goodput.live import ROLLING_S
 from otel_straggler.model.alert import MAX_NAMED
 from otel_straggler.model.observation import Floats, Ints
 from otel_straggler.model.rank_names import ranks_text
-from otel_straggler.model.scores import WindowScores
-from otel_straggler.model.verdict import RunVerdicts, Verdict
+from otel_straggler.model.verdict import CALLED_SLOW, RunVerdicts, Verdict
 from otel_straggler.semconv import LISTED_KINDS
 
 _NOBODY = WorldStatus(attempt=0)
@@ -37,12 +45,17 @@ _MAX_HOSTS = 3
 
 
 def watched_worlds(
-    view: RunView, worlds: dict[str, World], under_maintenance: frozenset[str]
+    view: RunView,
+    worlds: dict[str, World],
+    under_maintenance: frozenset[str],
+    settings: AlertSettings,
 ) -> Iterator[RunStatus]:
     """Every world of a run. Cost: see above."""
     groups = (verdict.group for verdict in view.run_verdicts.current)
     for group in dict.fromkeys((*view.worlds, *view.hangs, *view.scores, *groups)):
-        yield _watched(view, group, worlds.get(group), under_maintenance)
+        world = worlds.get(group)
+        naming = Naming() if world is None else world.naming
+        yield naming.named(_watched(view, group, world, under_maintenance), settings)
 
 
 def _watched(
@@ -80,7 +93,7 @@ def _watched(
         last_scored_at_s=None if scores.at_s is None else scores.at_s + view.ahead_s,
         scores=scores.lowest,
         verdicts=_verdicts(view.run_verdicts, group),
-        data_sections=scores.data_sections,
+        silenced=_silenced(view.run_verdicts, group),
         slowdown=_slowdown(view.run_verdicts, group),
         clashes=len({(source.group, source.rank) for source in view.clashes}),
         dropped=status.dropped,
@@ -186,6 +199,15 @@ def _verdicts(run_verdicts: RunVerdicts, group: str) -> tuple[Verdict, ...]:
     )
 
 
+def _silenced(run_verdicts: RunVerdicts, group: str) -> tuple[Verdict, ...]:
+    return tuple(
+        verdict
+        for verdict in run_verdicts.current
+        if verdict.subject_id in run_verdicts.silenced
+        if verdict.group == group and verdict.state in CALLED_SLOW
+    )
+
+
 def _slowdown(run_verdicts: RunVerdicts, group: str) -> float:
     return next((world.slowdown for world in run_verdicts.worlds if world.group == group), math.nan)
 
@@ -193,50 +215,117 @@ def _slowdown(run_verdicts: RunVerdicts, group: str) -> float:
 # --- the lowest scores -------------------------------------------------------------------------
 
 
-def newest_scores(scores: RunScores) -> dict[str, NewestScores]:
-    """By group. Cost: O(ranks * sections), and an object for each of at most 60 scores a group."""
+def newest_scores(scores: RunScores, settings: AlertSettings) -> dict[str, NewestScores]:
+    """By group. Cost: O(ranks * sections), and an object for each rank that is near or below a
+    threshold."""
     tables = by_group(scores.shown_rows())
-    windows, ranks = scores.newest_of_each_kind(), scores.ranks()
+    ranks = scores.ranks()
     result = {}
     for group, at_s in scores.scored_at_s.items():
         its, newest = tables.get(group, []), scores.newest_of(group)
         result[group] = NewestScores(
             at_s=at_s,
-            lowest=Scores(**{field.name: _lowest(its, field.name) for field in fields(Scores)}),
-            data_sections=_data_sections(w for w in windows if w.group == group),
+            lowest=_scores(its, settings),
             ranks=frozenset(rank for its_group, rank in ranks if its_group == group),
             coverage=math.nan if newest is None else coverage_of(newest),
         )
     return result
 
 
-def _data_sections(windows: Iterable[WindowScores]) -> frozenset[str]:
-    sections = (section for window in windows for section in window.sections)
-    return frozenset(section.name for section in sections if section.kind == "data")
+def _scores(tables: Sequence[ShownRows], settings: AlertSettings) -> Scores:
+    threshold = settings.individual_threshold
+    speeds = tuple(_speeds(tables, threshold))
+    medians = {speed.section: speed.median for speed in speeds}
+    return Scores(
+        section_relative=_lowest(tables, "section_relative", settings.relative_threshold),
+        section_individual=_lowest(tables, "section_individual", threshold, medians),
+        gpu_relative=_lowest(tables, "gpu_relative", settings.gpu_threshold),
+        speeds=speeds,
+    )
 
 
-def _lowest(tables: Sequence[ShownRows], column: str) -> tuple[Score, ...]:
-    scores = [score for shown in tables for score in _lowest_in(shown, column)]
-    scores.sort(key=lambda score: (score.value, score.rank, score.section))
-    return tuple(scores[:MAX_NAMED])
+def _speeds(tables: Sequence[ShownRows], threshold: float) -> Iterator[SectionSpeed]:
+    """Of sections in which a rank is below the threshold, or near to it."""
+    by_section: dict[str, list[Floats]] = {}
+    for shown in tables:
+        for at, name in _listed(shown):
+            values = shown.window.section_individual[shown.rows, at]
+            by_section.setdefault(name, []).append(values)
+    for name, parts in by_section.items():
+        values = np.concatenate(parts)
+        known = values[np.isfinite(values)]
+        if (known < _kept_below(threshold)).any():
+            yield SectionSpeed(
+                section=name,
+                median=float(np.quantile(known, 0.5)),
+                ranks=len(known),
+                below=int((known < threshold).sum()),
+            )
 
 
-def _lowest_in(shown: ShownRows, column: str) -> Iterator[Score]:
-    """The lowest 20 of one window, in no order; sections of other kinds than ``LISTED_KINDS`` have
-    low scores because of other ranks."""
+def _kept_below(threshold: float) -> float:
+    """Half-way to a perfect score: a rank that is named in an alert stays named below."""
+    return (1.0 + threshold) / 2.0
+
+
+def _lowest(
+    tables: Sequence[ShownRows],
+    column: str,
+    threshold: float,
+    medians: Mapping[str, float] | None = None,
+) -> tuple[Score, ...]:
+    """The lowest score of each rank that is near or below the threshold, lowest first.
+
+    Args:
+        medians: of all ranks by section; only scores well below them count.
+    """
+    by_rank: dict[int, Score] = {}
+    for shown in tables:
+        for score in _lowest_in(shown, column, _kept_below(threshold), medians):
+            before = by_rank.get(score.rank)
+            if before is None or score.value < before.value:
+                by_rank[score.rank] = score
+    return tuple(sorted(by_rank.values(), key=lambda score: (score.value, score.rank)))
+
+
+def _lowest_in(
+    shown: ShownRows, column: str, limit: float, medians: Mapping[str, float] | None
+) -> Iterator[Score]:
+    """Of one window; sections of other kinds than ``LISTED_KINDS`` have low scores because of other
+    ranks."""
     window = shown.window
     values: Floats = getattr(window, column)[shown.rows]
-    names = [""]
+    columns, names = [0], [""]
     if values.ndim == 2:
-        listed = [s for s in shown.sections if window.sections[s].kind in LISTED_KINDS]
-        names = [window.sections[s].name for s in listed]
-        values = values[:, listed]
-    for index, value in lowest(values.ravel(), MAX_NAMED):
-        source = window.sources[shown.rows[index // len(names)]]
+        columns, names = [at for at, _ in _listed(shown)], [name for _, name in _listed(shown)]
+        values = values[:, columns]
+    else:
+        values = values[:, None]
+    if not names:
+        return
+    if medians is not None:
+        apart = [APART * medians.get(name, math.nan) for name in names]
+        values = np.where(values < np.array(apart), values, np.nan)
+    values = np.where(values < limit, values, np.inf)
+    lowest = values.argmin(axis=1)
+    for index in np.flatnonzero(np.isfinite(values.min(axis=1))).tolist():
+        row, at = shown.rows[index], int(lowest[index])
+        source, best_s = window.sources[row], window.section_best_s
+        is_own = medians is not None and best_s is not None
         yield Score(
             rank=source.rank,
             node=source.node,
             role=source.role,
-            section=names[index % len(names)],
-            value=value,
+            section=names[at],
+            value=float(values[index, at]),
+            best_s=float(best_s[row, columns[at]]) if is_own else math.nan,
+            best_at_s=float(window.section_best_at_s[row, columns[at]]) if is_own else math.nan,
         )
+
+
+def _listed(shown: ShownRows) -> Iterator[tuple[int, str]]:
+    """Columns and names of sections in which a low score means a slow rank."""
+    for at in shown.sections:
+        section = shown.window.sections[at]
+        if section.kind in LISTED_KINDS:
+            yield at, section.name

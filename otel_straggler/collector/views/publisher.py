@@ -87,6 +87,7 @@ class Publisher:
         self._maintenance = maintenance
         self._guard = guard
         self._mode: Mode = settings.mode
+        self._alerts = settings.alerts
         self._takes_commands = settings.commands.enabled
         self._cluster = settings.metrics.cluster
         self._collector = ""
@@ -222,7 +223,7 @@ class Publisher:
     def _whole_view(self, run: Run, always: RunView, now_ns: int) -> RunView:
         shown = run.shown
         if shown.newest_scores is None:
-            shown.newest_scores = newest_scores(run.scores)
+            shown.newest_scores = newest_scores(run.scores, self._alerts)
         windows = shown.window_views(run.scores.newest_windows(), WindowView)
         view = replace(
             always,
@@ -268,7 +269,7 @@ class Publisher:
         """Input of the alerts of all groups; as it was before where it cannot be made."""
 
         def watch() -> tuple[RunStatus, ...]:
-            return tuple(watched_worlds(view, run.worlds, nodes))
+            return tuple(watched_worlds(view, run.worlds, nodes, self._alerts))
 
         watched = self._guard.attempt(run.run_id, "", "alerts", watch)
         if watched is not None:

@@ -69,12 +69,11 @@ class WindowView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewestScores:
-    """One group: time of its last scores (collector's clock), the lowest ones, its sections of kind
-    "data", the ranks that have scores, and which part of all is in the newest window."""
+    """One group: time of its last scores (collector's clock), the lowest ones, the ranks that have
+    scores, and which part of all is in the newest window."""
 
     at_s: float | None = None
     lowest: Scores = field(default_factory=Scores)
-    data_sections: frozenset[str] = frozenset()
     ranks: frozenset[int] = frozenset()
     coverage: float = math.nan
 

@@ -28,6 +28,7 @@ from otel_straggler.detect.scores.kernels import (
     NamedTimes,
     RowKernels,
 )
+from otel_straggler.detect.scores.lineages import costs_of
 from otel_straggler.detect.scores.medians import (
     MAX_PADDING,
     group_times,
@@ -69,6 +70,7 @@ def score_window(
     closed_by: ClosedBy,
     full_steps: int = 0,
     counted_kernels: CountedKernels | None = None,
+    incarnation: int = 0,
 ) -> WindowScores:
     """Score the rows (at least one) of one window of one run, attempt, and group.
 
@@ -82,6 +84,7 @@ def score_window(
             run: there ranks wait for one that is gone, and few runs are not compared with the own
             best. At the end of the input ("end") they are.
         counted_kernels: histograms of the window, for rows without kernels.
+        incarnation: of the attempt, whose steps may begin again with other work.
 
     Cost: O(n log n + ranks * (sections + kernels)), with a dense table of ranks x kernels.
     """
@@ -102,9 +105,12 @@ def score_window(
     median_s, count, step_s = table.section_times()
     own_s = table.section_own_s(step_s)
     eligible = count >= min_reference_samples
-    reference = history.sections.update(
-        table.devices, table.section_names, median_s, eligible, end_ns
-    )
+    part = f".{incarnation}" if len(table.steps) else f".{incarnation} by time"
+    costs = costs_of(sources, kept.sections, step_s)
+    table.begin(history.lineage_of(sources[0], part, costs, end_ns))
+    names = table.section_names
+    reference = history.sections.update(table.devices, names, median_s, eligible, end_ns)
+    best_s, best_at_s = history.sections.bests(table.devices, names)
     relative = relative_scores(median_s, table.peers)
     individual = individual_scores(median_s, reference)
     kernels = table.kernels(counted_kernels)
@@ -143,6 +149,8 @@ def score_window(
         section_relative=relative,
         section_individual=individual,
         section_slowdown=slowdowns(median_s, table.peers),
+        section_best_s=best_s,
+        section_best_at_s=best_at_s,
         **gpu,
         gpu_age_s=_age_s(gpu["gpu_relative"], end_ns - kernels_ns),
         stragglers=tuple(sorted(stragglers, key=lambda s: (s.score, s.source.rank, s.section))),
@@ -207,9 +215,13 @@ class _Table:
         self.section_names = [s.name for s in rows.sections]
         roles: dict[str, int] = {}
         self.peers = np.array([roles.setdefault(s.role, len(roles)) for s in sources], np.int64)
-        self.devices = device_keys(sources)
+        self.devices: list[tuple[str | int, ...]] = list(device_keys(sources))
         self.is_kernel = rows.kernel != NO_KERNEL
         self.steps = _distinct_steps(rows.step)
+
+    def begin(self, lineage: str) -> None:
+        """Compare devices with their past in this lineage only."""
+        self.devices = [(lineage, *device) for device in self.devices]
 
     def section_times(self) -> tuple[Floats, Ints, Floats]:
         """(ranks, sections) median and count of section runs, and :meth:`section_step_s`."""

@@ -318,7 +318,8 @@ class WorldScorer:
         return windows
 
     def _score(self, rows: ObservationBatch, stream: Stream, cause: ClosedBy) -> WindowScores:
-        kernels = self.kernels.get(rows.sources[0].attempt)
+        attempt = rows.sources[0].attempt
+        kernels = self.kernels.get(attempt)
         scores = score_window(
             rows,
             self._shared.references,
@@ -328,6 +329,7 @@ class WorldScorer:
             closed_by=cause,
             full_steps=self._settings.window_steps or 0,
             counted_kernels=None if kernels is None else kernels.of_window,
+            incarnation=self._attempts[attempt].streams.index(stream),
         )
         counts = self._shared.counts
         counts.duplicates += scores.duplicates
