@@ -310,17 +310,21 @@ def _lowest_in(
     lowest = values.argmin(axis=1)
     for index in np.flatnonzero(np.isfinite(values.min(axis=1))).tolist():
         row, at = shown.rows[index], int(lowest[index])
-        source, best_s = window.sources[row], window.section_best_s
-        is_own = medians is not None and best_s is not None
+        source = window.sources[row]
+        is_own = medians is not None
         yield Score(
             rank=source.rank,
             node=source.node,
             role=source.role,
             section=names[at],
             value=float(values[index, at]),
-            best_s=float(best_s[row, columns[at]]) if is_own else math.nan,
-            best_at_s=float(window.section_best_at_s[row, columns[at]]) if is_own else math.nan,
+            best_s=_at(window.section_best_s, row, columns[at]) if is_own else math.nan,
+            best_at_s=_at(window.section_best_at_s, row, columns[at]) if is_own else math.nan,
         )
+
+
+def _at(values: Floats | None, row: int, column: int) -> float:
+    return math.nan if values is None else float(values[row, column])
 
 
 def _listed(shown: ShownRows) -> Iterator[tuple[int, str]]:
