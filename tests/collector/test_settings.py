@@ -119,7 +119,7 @@ def test_the_rules_of_sampling_are_those_of_the_file(tmp_path: Path) -> None:
 WRONG = {
     "no trace at all": ("forward:\n  sample_every: 0\n", ["sample_every", "at least 1"]),
     "every step is slow": ("forward:\n  slow_step_ratio: 1.0\n", ["slow_step_ratio", "above 1"]),
-    "no spans of a trace": ("forward:\n  max_trace_spans: 0\n", ["max_trace_spans", "at least 1"]),
+    "no spans of a trace": ("forward:\n  max_trace_spans: 0\n", ["max_trace_spans", "at least 4"]),
     "nothing held": ("forward:\n  max_held_bytes: 5\n", ["max_held_bytes", "1048576"]),
     "no time": ("forward:\n  hold_seconds: 0\n", ["hold_seconds", "above 0"]),
     "unknown key": ("scoring:\n  window_step: 5\n", ["scoring", "window_step", "window_steps"]),
