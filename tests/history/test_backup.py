@@ -109,6 +109,28 @@ def test_a_copy_that_is_put_back_is_what_a_collector_resumes_from(
     assert stored(copy) == (1, 0)
 
 
+def test_what_root_puts_back_belongs_to_the_service(
+    begin: Any, kit: Any, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whose folder it is: it could not open a file of root's. Also where it never had a history."""
+    if os.geteuid() != 0:
+        pytest.skip("not root: it would show that a service can read what root has put back")
+    history = begin()
+    history.put(windows=[kit.window(0)])
+    history.close()
+    copy = tmp_path / "copy.db"
+    said(capsys, "backup", path, copy)
+    folder = tmp_path / "service"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 65_534, 65_534)
+    for _ in range(2):
+        said(capsys, "restore", copy, folder / "history.db")
+        files = list(folder.iterdir())
+        assert {file.stat().st_uid for file in files} == {65_534}
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert len(files) == 3  # the history, its lock, and the one of before
+
+
 def test_nothing_is_put_back_under_a_running_collector(
     begin: Any, kit: Any, path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

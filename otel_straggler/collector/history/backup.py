@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,7 +64,8 @@ def back_up(history: Path | str, target: Path) -> Copied:
 
 
 def restore(backup: Path, history: Path, *, wall_s: float) -> Copied:
-    """Put a copy in the place of a history; the file of before is moved aside, not deleted.
+    """Put a copy in the place of a history; the file of before is moved aside, not deleted. What
+    root puts back belongs to the user whose folder it is, such as that of a service.
 
     Raises:
         ConfigError, InputError: see :func:`back_up`.
@@ -73,17 +75,41 @@ def restore(backup: Path, history: Path, *, wall_s: float) -> Copied:
         pass
     with _written(history):
         create_folder(history.parent)
-    lock = WriterLock(history, flag="history restore")
-    lock.acquire()
+    lock = _locked(history)
     try:
         new = history.with_name(f".{history.name}.restored")
         copied = _copied(backup, new)
         with _written(history):
+            _give_to_owner(new)
             aside = _move_aside(history, wall_s)
             new.replace(history)
         return Copied(runs=copied.runs, size_bytes=copied.size_bytes, aside=aside)
     finally:
         lock.release()
+
+
+def _locked(history: Path) -> WriterLock:
+    """The lock of a collector, which has it while it runs."""
+    file = history.with_name(f"{history.name}.lock")
+    with _written(file):
+        if not file.exists():
+            create_regular(file)
+            _give_to_owner(file)
+        owner = file.stat().st_uid if _is_root() else None
+        lock = WriterLock(history, flag="history restore", owner=owner)
+        lock.acquire()
+    return lock
+
+
+def _give_to_owner(file: Path) -> None:
+    """For root: to the user whose folder it is in, who is to write it."""
+    folder = file.parent.stat()
+    if _is_root() and file.stat().st_uid != folder.st_uid:
+        os.chown(file, folder.st_uid, folder.st_gid)
+
+
+def _is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0  # Windows has none
 
 
 def _copied(source: Path, target: Path) -> Copied:

@@ -118,11 +118,22 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 class WriterLock:
     """A lock file alongside the database, released when the process ends. SQLite's own locks would
-    exclude readers, and a lock on the database itself would release theirs."""
+    exclude readers, and a lock on the database itself would release theirs.
 
-    def __init__(self, path: Path, what: str = "a history", flag: str = "--history") -> None:
+    Args:
+        owner: user id of the file, instead of this user's.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        what: str = "a history",
+        flag: str = "--history",
+        owner: int | None = None,
+    ) -> None:
         self._path = path.with_name(path.name + ".lock")
         self._locked = path
+        self._owner = owner
         self._what, self._flag = what, flag
         self._file: int | None = None
 
@@ -132,7 +143,7 @@ class WriterLock:
             UnavailableError: another process, or another history of this one, holds it.
             OSError: the file cannot be created, or is no regular file of this user.
         """
-        file = open_regular(self._path, os.O_RDWR | os.O_CREAT)
+        file = open_regular(self._path, os.O_RDWR | os.O_CREAT, owner=self._owner)
         try:
             if fcntl is not None:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
