@@ -22,7 +22,7 @@ CONSTANT = 'collector="c"'
 KEEP_S = 900.0
 ALWAYS_OVER = {
     semconv.OVER_RANKS[metric.name].prometheus_name
-    for metric in (semconv.SECTION_RELATIVE, semconv.SECTION_MEDIAN)
+    for metric in (semconv.SECTION_RELATIVE, semconv.SECTION_INDIVIDUAL, semconv.SECTION_MEDIAN)
 }
 """Quantiles that are no matter of folding."""
 
