@@ -31,13 +31,11 @@ from benchmarks.harness.about import about
 from benchmarks.rehearsal.scenarios import (
     ALONE,
     BESIDE_EACH_OTHER,
-    Due,
-    Played,
     Scenario,
     run_id_of,
 )
 from benchmarks.rehearsal.scene import WAYS, Scene, scene
-from benchmarks.rehearsal.told import Told
+from benchmarks.rehearsal.told import Due, Played, Told
 
 Json = dict[str, Any]
 MAX_MESSAGES: Final = 6
@@ -103,7 +101,7 @@ def _row(stage: Scene, name: str, due: Due) -> Json:
     row: Json = {"scenario": name, "alert": due.alert}
     wrong: list[str] = []
     for way in WAYS[:1] if due.by_rules_only else WAYS:
-        its = [told for told in stage.told(way, due.run_id) if told.name == due.alert]
+        its = [told for told in stage.told(way, due.run_id) if due.is_meant(told)]
         row[way] = _times(its, due)
         if not its:
             wrong.append(f"the {way} did not tell of it")

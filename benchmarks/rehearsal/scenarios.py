@@ -5,12 +5,12 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from benchmarks.alert_delay import servers
 from benchmarks.alert_delay.jobs import Job
 from benchmarks.rehearsal.scene import WAYS, Scene
+from benchmarks.rehearsal.told import Due, Played
 
 SILENCE_S: Final = 12.0
 """After an end: had it been taken for a hang, the message would have come (they take 6 to 9 s)."""
@@ -20,40 +20,6 @@ LOST: Final = ("StragglerRankLost", "StragglerRanksMissing", "StragglerRunSilent
 """What may be told besides of ranks that are killed, and is held back from people by a hang."""
 WHILE_SLOW: Final = ("StragglerScoreLow", "StragglerRankDegraded", "StragglerRunSlow")
 """What may be told besides while a rank is slow, as a warning."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
-    """An alert that should be told.
-
-    Attributes:
-        alert, run_id: what, and of whom; no run: of a collector.
-        from_s, until_s: when its cause began and ended, seconds since 1970.
-        by_rules_only: a collector does not tell of itself that it is gone.
-    """
-
-    alert: str
-    run_id: str
-    from_s: float
-    until_s: float
-    by_rules_only: bool = False
-
-
-@dataclass(slots=True, kw_only=True)
-class Played:
-    """What a scenario was about.
-
-    Attributes:
-        runs: that it started; of these nothing else is true.
-        due: what should be told.
-        allowed: names of what may be told besides.
-        problem: what else is wrong; empty if nothing.
-    """
-
-    runs: tuple[str, ...]
-    due: list[Due] = field(default_factory=list)
-    allowed: tuple[str, ...] = ()
-    problem: str = ""
 
 
 Scenario = Callable[[Scene, str], Played]
@@ -316,7 +282,8 @@ def foreign_run(scene: Scene, run_id: str) -> Played:
 
 
 def killed_gateway(scene: Scene, run_id: str) -> Played:
-    """And comes back within the time that a rank may be silent: nothing is told."""
+    """And comes back within seconds. Ranks may be silent for three seconds here, which is less than
+    an agent waits until it tries again: a hang may be told, and is over by itself."""
     job = scene.trained(run_id)
     scene.kill_otelcol("gateway")
     time.sleep(1.0)
@@ -324,7 +291,7 @@ def killed_gateway(scene: Scene, run_id: str) -> Played:
     time.sleep(SILENCE_S)
     job.order("finish")
     job.wait()
-    return Played(runs=(run_id,), allowed=LOST)
+    return Played(runs=(run_id,), allowed=(HUNG, *LOST))
 
 
 def restarted_shard(scene: Scene, run_id: str) -> Played:
@@ -359,11 +326,18 @@ def shard_is_gone(scene: Scene, run_id: str) -> Played:
     time.sleep(30.0)
     until_s = time.time()
     scene.restart_shard(number)
-    is_over = lambda: any(  # noqa: E731
-        told.name == DOWN and told.ended_s is not None for told in scene.told("rules")
+    down = Due(
+        alert=DOWN,
+        run_id="",
+        from_s=from_s,
+        until_s=until_s,
+        collector=f"shard-{number}",
+        by_rules_only=True,
     )
-    scene.wait_until(is_over, f"{DOWN} is not over")
-    down = Due(alert=DOWN, run_id="", from_s=from_s, until_s=until_s, by_rules_only=True)
+    scene.wait_until(
+        lambda: any(t.ended_s is not None for t in scene.told("rules") if down.is_meant(t)),
+        f"{DOWN} is not over",
+    )
     return Played(runs=(), due=[down])
 
 

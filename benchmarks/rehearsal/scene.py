@@ -4,6 +4,7 @@ Prometheus with the rules, and two Alertmanagers: one for the rules, one for wha
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -201,7 +202,7 @@ class Scene:
         arguments += ["--shard-url", "https://localhost:{n}", "--shard-ca-file", ca]
         arguments += ["--shard-token-env", "SHARD_TOKEN", "--queue-dir", str(folder / "queue")]
         os.environ["SHARD_TOKEN"] = self._tokens["team-a"]
-        with contextlib.redirect_stdout(None):
+        with contextlib.redirect_stdout(io.StringIO()):
             code = cli(["deploy", "otelcol", *arguments])
         if code:
             raise RuntimeError(f"deploy otelcol ended with {code}")
@@ -300,12 +301,12 @@ class Scene:
 
     def told(self, way: str, run_id: str = "") -> list[Told]:
         """Alerts about a run, or about none, in the order in which they came."""
-        result: dict[str, Told] = {}
+        result: list[Told] = []
         for one in self.hooks[way].received:
             for alert in one.payload["alerts"] if one.status == 200 else ():
                 if alert["labels"].get("run_id", "") == run_id:
                     hear(result, one, alert)
-        return list(result.values())
+        return result
 
     def wait_for(self, run_id: str, alert: str, *, over: bool = False) -> None:
         """Until both ways have told of it; ``over``: and that it has ended."""
