@@ -27,18 +27,24 @@ class Watch:
         headlines: each that differs from the one before in more than its numbers.
         judged: those of them that judge the run while it trains.
         newest: the last body of ``/v1/run`` while the run trained, and at its end.
+        losses: parts of the time that the run was said to lose, each time that it was read while
+            somebody stood there as slow.
     """
 
     headlines: list[str] = field(default_factory=list)
     judged: list[str] = field(default_factory=list)
     newest: Json = field(default_factory=dict)
     ended: Json = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
 
     def read(self, body: Json) -> None:
         """Take one answer."""
         answer, state = body["answer"], body["run"]["state"]
         if state in ("starting", "training"):
             self.newest = body
+            is_slow = any(v["state"] in CALLED_SLOW for v in body.get("verdicts", ()))
+            if is_slow and body["run"].get("waste") is not None:
+                self.losses.append(body["run"]["waste"])
         else:
             self.ended = body
         _add(self.headlines, answer["headline"])
@@ -79,7 +85,7 @@ def grade(
         "paged": any(page["rank"] == rank for page in pages),
         "found": bool(mine),
         "true_loss": round(true_loss(plan, begun_s), 4),
-        "said_loss": body["run"].get("waste"),
+        "said_loss": statistics.median(watch.losses) if watch.losses else None,
     }
     return result | (_onset(plan, mine[0], begun_s[plan.fault.rank]) if mine else {})
 
