@@ -292,16 +292,18 @@ def _lowest_in(
     lowest = values.argmin(axis=1)
     for index in np.flatnonzero(np.isfinite(values.min(axis=1))).tolist():
         row, at = shown.rows[index], int(lowest[index])
-        source, best_s = window.sources[row], window.section_best_s
-        is_own = medians is not None and best_s is not None
+        source, best = window.sources[row], (math.nan, math.nan)
+        best_s, at_s = window.section_best_s, window.section_best_at_s
+        if medians is not None and best_s is not None and at_s is not None:
+            best = float(best_s[row, columns[at]]), float(at_s[row, columns[at]])
         yield Score(
             rank=source.rank,
             node=source.node,
             role=source.role,
             section=names[at],
             value=float(values[index, at]),
-            best_s=float(best_s[row, columns[at]]) if is_own else math.nan,
-            best_at_s=float(window.section_best_at_s[row, columns[at]]) if is_own else math.nan,
+            best_s=best[0],
+            best_at_s=best[1],
         )
 
 

@@ -104,7 +104,7 @@ class Lineages:
         self._settled[attempt] = name
         for held in (self._settled, self._starts):
             while len(held) > _MAX_ATTEMPTS:
-                del held[next(iter(held))]  # type: ignore[attr-defined]
+                del held[next(iter(held))]
 
     def drain_dropped(self, *, is_full: bool = False) -> list[str]:
         """Lineages that have not been used for longest, of a job with more than 64, or of very
