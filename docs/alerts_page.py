@@ -120,7 +120,7 @@ become five again; then these have alerts of their own at once. An alert on a ha
 
 `StragglerRankDegraded` compares a rank with its own best in the same work: in earlier attempts of \
 the run, and in runs of the same job on the same device whose sections cost about the same (within \
-20 %). A run with another configuration begins anew. Where more than half of the ranks are slower \
+20 %). A run with another configuration starts over. Where more than half of the ranks are slower \
 than they were, `StragglerRunDegraded` says so, and a rank has an alert only if it has lost a \
 tenth more than most others.
 

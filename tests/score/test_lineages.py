@@ -49,7 +49,7 @@ def test_another_job_or_group_has_lineages_of_its_own(other: Source) -> None:
     assert lineages.follow(other, "", REAL, 2)[0] != first
 
 
-def test_another_configuration_begins_anew_and_the_earlier_one_is_kept() -> None:
+def test_another_configuration_starts_over_and_the_earlier_one_is_kept() -> None:
     """Small, real, then small again; one section that costs more is another configuration."""
     lineages = Lineages()
     small = settled(lineages, "small", SMALL, SMALL)

@@ -311,21 +311,19 @@ def _lowest_in(
     lowest = values.argmin(axis=1)
     for index in np.flatnonzero(np.isfinite(values.min(axis=1))).tolist():
         row, at = shown.rows[index], int(lowest[index])
-        source = window.sources[row]
-        is_own = medians is not None
+        source, best = window.sources[row], (math.nan, math.nan)
+        best_s, at_s = window.section_best_s, window.section_best_at_s
+        if medians is not None and best_s is not None and at_s is not None:
+            best = float(best_s[row, columns[at]]), float(at_s[row, columns[at]])
         yield Score(
             rank=source.rank,
             node=source.node,
             role=source.role,
             section=names[at],
             value=float(values[index, at]),
-            best_s=_at(window.section_best_s, row, columns[at]) if is_own else math.nan,
-            best_at_s=_at(window.section_best_at_s, row, columns[at]) if is_own else math.nan,
+            best_s=best[0],
+            best_at_s=best[1],
         )
-
-
-def _at(values: Floats | None, row: int, column: int) -> float:
-    return math.nan if values is None else float(values[row, column])
 
 
 def _listed(shown: ShownRows) -> Iterator[tuple[int, str]]:

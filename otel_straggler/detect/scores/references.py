@@ -174,8 +174,8 @@ class ReferenceSet:
 
     @classmethod
     def empty(cls, half_life_s: float) -> ReferenceSet:
-        sections, kernels, kernels_by_section = (References(half_life_s) for _ in _PARTS)
-        return cls(sections, kernels, kernels_by_section)
+        sections, kernels, by_section = (References(half_life_s) for _ in _PARTS)
+        return cls(sections, kernels, by_section)
 
     def lineage_of(self, source: Source, part: str, costs: Costs, now_ns: int) -> str:
         """The lineage of a window, which gets what its attempt has learned until now; see
