@@ -397,7 +397,7 @@ def test_what_is_beyond_a_limit_is_audited_and_shown_to_its_tenant(
     grants = write_grants(tmp_path, f"ingest job-b token:{JOB_B} runs=team-b/ {limit}=1", *readers)
     its = Refusing(start(auth__grant_files=(grants,)), kit, caplog)
     for number in range(2):
-        who = replace(source(f"team-b/{number}"), rank=number)
+        who = replace(source(f"team-b/{number}"), rank=number, world_size=2)
         body = kit.beat_of(who, step=1)
         types = {"Content_Type": HTTP.content_type}
         answer = its.ask("otlp_http", "POST", "/v1/metrics", JOB_B, body, **types)
