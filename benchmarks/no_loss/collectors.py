@@ -17,7 +17,7 @@ LONGEST_END_S = 60.0
 _SAMPLE = re.compile(
     r'^straggler_collector_(spans|rows)_total\{.*?outcome="(\w+)".*\} (\S+)$', re.MULTILINE
 )
-_QUEUE = re.compile(r"^straggler_collector_forward_queue\w*\{.*\} (\S+)$", re.MULTILINE)
+_QUEUE = re.compile(r"^straggler_collector_forward_(?:queue|held)\w*\{.*\} (\S+)$", re.MULTILINE)
 _LAST_TEXT = "counts at the end: "
 
 

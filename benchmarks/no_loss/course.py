@@ -19,6 +19,7 @@ from benchmarks.no_loss.memory import Sampler
 from benchmarks.no_loss.producer import RUN_ID, SECTIONS, STEP_S, runs_per_step
 
 ROOT = Path(__file__).parents[2]
+NO_BOUND = 10**9
 SAVE_EVERY_S = 0.2
 """Often, so that even a short life has several checkpoints of a history with a spool."""
 LONGEST_START_S = 60.0
@@ -95,31 +96,33 @@ class Outcome:
     endings: list[Ending] = field(default_factory=list)
     collectors: list[Counted] = field(default_factory=list)
     reported: list[dict] = field(default_factory=list)
-    folder: Path | None = None
+    folder: Path = field(kw_only=True)
     counted: dict[Series, int] | None = None
 
     @property
     def flags(self) -> list[str]:
-        """Of a history and a spool."""
-        if self.folder is None:
-            return []
+        """Of a bound of traces that nothing reaches, and of a history and a spool."""
         config = self.folder / "collector.yaml"
-        config.write_text(f"history: {{save_every_seconds: {SAVE_EVERY_S}}}\n")
-        history, spool = self.folder / "history.db", self.folder / "spool"
-        return ["--config", str(config), "--history", str(history), "--spool", str(spool)]
+        text = f"forward: {{max_trace_spans: {NO_BOUND}}}\n"
+        flags = ["--config", str(config)]
+        if self.dose.has_spool:
+            text += f"history: {{save_every_seconds: {SAVE_EVERY_S}}}\n"
+            history, spool = self.folder / "history.db", self.folder / "spool"
+            flags += ["--history", str(history), "--spool", str(spool)]
+        config.write_text(text)
+        return flags
 
 
 def run(dose: Dose) -> Outcome:
     """Let it happen. Raises RuntimeError if a process ends that should not."""
-    if not dose.has_spool:
-        return _run(dose, None)
     with tempfile.TemporaryDirectory(prefix="otel-straggler-") as name:
         outcome = _run(dose, Path(name))
-        outcome.counted = counted_in(Path(name) / "history.db", RUN_ID)
+        if dose.has_spool:
+            outcome.counted = counted_in(Path(name) / "history.db", RUN_ID)
         return outcome
 
 
-def _run(dose: Dose, folder: Path | None) -> Outcome:
+def _run(dose: Dose, folder: Path) -> Outcome:
     ledger = Ledger()
     sink = Sink(ledger)
     outcome = Outcome(dose, ledger, Sampler(), folder=folder)

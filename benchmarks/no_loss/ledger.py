@@ -88,6 +88,8 @@ class Ledger:
         request = ExportTraceServiceRequest.FromString(body)
         with self._lock:
             for of_resource in request.resource_spans:
+                if all(a.key != semconv.RANK for a in of_resource.resource.attributes):
+                    continue  # roots of steps, which the collector makes
                 rank = self._rank_of(of_resource.resource.attributes)
                 for scope in of_resource.scope_spans:
                     for span in scope.spans:

@@ -106,7 +106,7 @@ def test_a_team_gets_its_runs_in_every_form(start: Any, kit: Any, tmp_path: Path
     grants = write_grants(tmp_path, f"read team token:{team} runs=x/")
     live = start(auth__grant_files=(grants,), forward__url="http://127.0.0.1:9")
     for run_id in ("x/1", "y/1"):
-        _report(live, kit, run_id, bearer(TOKENS["ingest"]))
+        _train(live, kit, run_id, bearer(TOKENS["ingest"]))
 
     def scraped(**headers: str) -> bytes:
         body: bytes = live.get("/metrics", {**bearer(team), **headers}).body
@@ -148,8 +148,8 @@ def test_an_exemplar_names_a_trace_that_was_forwarded(
     start: Any, kit: Any, sink: Sink, mode: str
 ) -> None:
     """The backend has it."""
-    live = start(forward__url=sink.url, forward__mode=mode, forward__sample_every=4)
-    _train(live, kit, range(40))
+    live = start(forward__url=sink.url, forward__mode=mode, forward__sample_every=3)
+    _train(live, kit)
     found = kit.eventually(lambda: _exemplar(live))
     trace_id = bytes.fromhex(found["trace_id"])
     assert trace_id == step_trace_id("run", 0, "", int(found["step"]))
@@ -165,7 +165,7 @@ def test_there_is_no_exemplar_of_a_trace_that_is_not_forwarded(start: Any, kit: 
     for live in (without, unkept):
         _train(live, kit)
     others = start(forward__url="http://127.0.0.1:9")
-    _report(others, kit, "run")
+    others.post(kit.spans_of(kit.rank(0, 1), range(42)))
     metric = semconv.COLLECTOR_FORWARD_SPANS
     kit.eventually(lambda: unkept.value(metric, outcome="left_out", reason="not_sampled"))
     kit.eventually(lambda: others.value(metric, outcome="kept", reason="all"))
@@ -174,28 +174,17 @@ def test_there_is_no_exemplar_of_a_trace_that_is_not_forwarded(start: Any, kit: 
         assert _exemplar(live) is None
 
 
-def _train(live: Any, kit: Any, steps: range = range(8)) -> None:
-    """A run of one rank, whose spans are in the traces of their steps."""
-    [body] = bodies_of(1, steps, lambda _: {"forward": 0.1})
-    live.post(body)
-    live.post(kit.beat_of(kit.rank(0, 1), sent_at_s=1.0, step=steps[-1]), "metrics")
+def _train(live: Any, kit: Any, run_id: str = "run", sender: dict[str, str] | None = None) -> None:
+    """A run of one rank, whose spans are in the traces of their steps; two windows."""
+    for steps in (range(20), range(20, 40), range(40, 42)):
+        [body] = bodies_of(1, steps, lambda _: {"forward": 0.1}, run_id)
+        live.post(body, sender=sender)
+    beat = kit.beat_of(kit.rank(0, 1, run_id=run_id), sent_at_s=1.0, step=41)
+    live.post(beat, "metrics", sender=sender)
 
 
 def _forwarded(sink: Sink) -> set[bytes]:
     return set(traces_in(body for path, body, _, _ in sink.received if path == "/v1/traces"))
-
-
-def _report(
-    live: Any,
-    kit: Any,
-    run_id: str,
-    sender: dict[str, str] | None = None,
-    steps: range = range(8),
-) -> None:
-    """Spans and heartbeats of a run of one rank."""
-    source = kit.rank(0, 1, run_id=run_id)
-    live.post(kit.spans_of(source, steps), sender=sender)
-    live.post(kit.beat_of(source, sent_at_s=1.0, step=steps[-1]), "metrics", sender=sender)
 
 
 def _exemplar(live: Any) -> dict[str, str] | None:

@@ -23,10 +23,13 @@ SLOW = 700
 
 
 def bodies_of(
-    ranks: int, steps: range, seconds: Callable[[int], Mapping[str, float]]
+    ranks: int,
+    steps: range,
+    seconds: Callable[[int], Mapping[str, float]],
+    run_id: str = RUN,
 ) -> list[bytes]:
     """What each rank sends of some steps: sections one after the other, in the step around them."""
-    traces = [step_trace_id(RUN, 0, "", step) for step in steps]
+    traces = [step_trace_id(run_id, 0, "", step) for step in steps]
     shape = (ranks, len(steps))
     numbers = np.broadcast_to(np.array(steps), shape)
     ids = (numbers * 10_000 + np.arange(1, ranks + 1)[:, None]).astype(np.uint64) * np.uint64(100)
@@ -54,7 +57,7 @@ def bodies_of(
         pieces = encode_rows(group)
         for rank in range(ranks):
             rows[rank] += pieces[rank * len(steps) : (rank + 1) * len(steps)]
-    resource = {str(semconv.RUN_ID): RUN, str(semconv.WORLD_SIZE): ranks}
+    resource = {str(semconv.RUN_ID): run_id, str(semconv.WORLD_SIZE): ranks}
     return [
         encode_request(encode_resource({**resource, str(semconv.RANK): rank}), spans)
         for rank, spans in enumerate(rows)
