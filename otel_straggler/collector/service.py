@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_straggler._version import __version__
 from otel_straggler.collector.access.audit import Audit
-from otel_straggler.collector.access.expiry import expiries
+from otel_straggler.collector.access.expiry import Expiry, expiries
 from otel_straggler.collector.access.guard import Guard
 from otel_straggler.collector.access.quotas import Quotas
 from otel_straggler.collector.alerting.notifying import notifying_for
@@ -166,8 +166,7 @@ class Collector:
         )
         api = Api(self._answers(pages), guard=guard, is_tls=settings.tls.is_on)
         self._servers = Servers(settings, self._intake, api, self._commands, guard)
-        certificates = settings.tls.cert_file, settings.alerts.notify.cert_file
-        self._expiries = lambda: expiries(certificates, guard.principals())
+        self._expiries = partial(_expiries, settings, guard)
         self._troubles = troubles_of(
             Watched(
                 settings=settings,
@@ -358,6 +357,11 @@ class Collector:
             self._sampler.hold(request.body, spans, is_json=is_json)
         elif self._forwarder is not None:
             self._forwarder.put(replace(request, body=b""))  # held while it waits: only raw_body
+
+
+def _expiries(settings: CollectorSettings, guard: Guard) -> list[Expiry]:
+    certificates = settings.tls.cert_file, settings.alerts.notify.cert_file
+    return expiries(certificates, guard.principals())
 
 
 def _spool(history: HistorySettings) -> Spool | None:
