@@ -8,7 +8,6 @@ import json
 import logging
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -171,10 +170,7 @@ class Collector:
         )
         api = Api(self._answers(pages), guard=guard, is_tls=settings.tls.is_on)
         self._servers = Servers(settings, self._intake, api, self._commands, guard)
-        certificates = settings.tls.cert_file, settings.alerts.notify.cert_file
-        self._expiries: Callable[[], list[Expiry]] = lambda: expiries(
-            certificates, guard.principals()
-        )
+        self._expiries = partial(_expiries, settings, guard)
         self._troubles = troubles_of(
             Watched(
                 settings=settings,
@@ -366,6 +362,11 @@ class Collector:
             self._sampler.hold(request, spans)
         elif self._forwarder is not None:
             self._forwarder.put(replace(request, body=b""))  # held while it waits: only raw_body
+
+
+def _expiries(settings: CollectorSettings, guard: Guard) -> list[Expiry]:
+    certificates = settings.tls.cert_file, settings.alerts.notify.cert_file
+    return expiries(certificates, guard.principals())
 
 
 def _spool(history: HistorySettings) -> Spool | None:

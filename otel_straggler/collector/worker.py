@@ -244,6 +244,10 @@ class Worker:
         return not self._thread.is_alive()
 
     @property
+    def is_short_of_memory(self) -> bool:
+        return self._store.is_short
+
+    @property
     def is_alive(self) -> bool:
         stalled_ns = self._monotonic_ns() - self._ticked_at_ns
         return self._thread.is_alive() and stalled_ns < _STALLED_S * 1e9

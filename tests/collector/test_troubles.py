@@ -74,6 +74,30 @@ def test_a_run_beyond_the_limit_alerts(start: Start, kit: Any, alertmanager: Rec
     assert trouble(live, "groups") == (0.0, "")
 
 
+def test_each_limit_alerts_under_its_own_name(
+    start: Start, kit: Any, alertmanager: Receiver
+) -> None:
+    """Groups, ranks, section names; and memory, of which a collector without any has too little."""
+    live = start(
+        scoring__max_groups=1,
+        scoring__max_ranks=8,
+        scoring__max_section_names=2,
+        scoring__memory_mib=0,
+        **notify(alertmanager.url),
+    )
+    rank = kit.rank(0, 1)
+    live.post(kit.beat_of(rank, sent_at_s=1.0), "metrics")
+    live.post(kit.beat_of(kit.rank(0, 1, group="another"), sent_at_s=1.0), "metrics")
+    live.post(kit.beat_of(kit.rank(9, 16), sent_at_s=1.0), "metrics")
+    live.post(kit.spans_of(rank, range(4), {f"step {n}": 0.1 for n in range(4)}))
+    limits = {"groups", "ranks", "section_names"}
+    kit.eventually(lambda: reported(alertmanager, "StragglerLimitReached").keys() == limits)
+    alerts = reported(alertmanager, "StragglerLimitReached")
+    for what, alert in alerts.items():
+        assert f"(scoring.max_{what})" in alert["annotations"]["description"]
+    kit.eventually(lambda: "memory" in reported(alertmanager, "StragglerCollectorOverloaded"))
+
+
 def test_a_receiver_that_answers_500_alerts_through_another(
     start: Start, kit: Any, alertmanager: Receiver
 ) -> None:

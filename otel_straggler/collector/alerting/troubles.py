@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from otel_straggler import semconv
@@ -103,12 +104,12 @@ def troubles_of(its: Watched) -> Troubles:
 
 
 def _grown(
-    count: Callable[[], float], text: str | Callable[[], str], hold_s: float = HOLD_S
+    total: Callable[[], float], text: str | Callable[[], str], hold_s: float = HOLD_S
 ) -> Check:
     growth = Growth(hold_s)
 
     def check(now_s: float) -> str:
-        if not growth.seen(count(), now_s):
+        if not growth.seen(total(), now_s):
             return ""
         return text if isinstance(text, str) else text()
 
@@ -123,6 +124,11 @@ def _load(its: Watched) -> dict[str, Check]:
         answers = its.intake.counts().answers
         return http + sum(n for (_, answer), n in answers.items() if answer == "busy")
 
+    seen_short = count(1)
+
+    def times_short() -> int:
+        return next(seen_short) if its.worker.is_short_of_memory else 0
+
     def scoring(_: float) -> str:
         is_well = its.worker.is_alive or not its.intake.is_open  # it ends before the alerts do
         return "" if is_well else "its scoring thread does not respond"
@@ -135,7 +141,7 @@ def _load(its: Watched) -> dict[str, Check]:
             BUSY_S,
         ),
         "memory": _grown(
-            lambda: its.worker.counts().rejected.get("memory", 0),
+            times_short,
             f"its runs take more than {settings.scoring.memory_mib:,} MiB (scoring.memory_mib); "
             "the largest get no further ranks and section names",
             BUSY_S,

@@ -168,6 +168,11 @@ class RunStore:
 
     # --- what is bounded ---------------------------------------------------------------------
 
+    @property
+    def is_short(self) -> bool:
+        """Whether all runs together had more than the memory for them when weighed last."""
+        return self.nbytes > self._memory_bytes
+
     def find_crowding(self, scored_bytes: Callable[[str], int]) -> list[Run]:
         """Runs with more than an equal share of the memory, largest first, where all together have
         more than the budget; none else. Marks them as full. Cost: O(worlds).
@@ -180,7 +185,7 @@ class RunStore:
             for run_id, run in self.runs.items()
         }
         self.nbytes = sum(sizes.values())
-        is_short = self.nbytes > self._memory_bytes
+        is_short = self.is_short
         share = self._memory_bytes / max(len(sizes), 1)
         for run_id, run in self.runs.items():
             run.is_full = is_short and sizes[run_id] > share
