@@ -196,7 +196,7 @@ def _newest(seen: Seen, place: tuple[str, int, str], reported: Chosen, run_id: s
     """What a panel last had about a run: it may have ended, and have nothing since."""
     [target] = [t for t in ALL if (t.page, t.panel, t.ref) == place]
     now_s = time.time()
-    for ago_s in range(0, int(now_s - seen.feed.began_s), 3):
+    for ago_s in range(int(now_s - seen.feed.began_s)):
         result, _ = seen.grafana(place[0], now_s - ago_s).answer(target, reported)
         if of_run := [row for row in result if row["metric"].get("run_id", run_id) == run_id]:
             return of_run

@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from otel_straggler import semconv
+
 Json = Any
 
 VOLATILE = {
@@ -23,6 +25,13 @@ VOLATILE_METRICS = {
     "straggler_collector_notifications_total": "requests hold as much as time allows",
     "straggler_collector_history_size_bytes": "depends on SQLite",
     "straggler_collector_history_oldest_timestamp_seconds": "either of two saves comes first",
+    "straggler_collector_build_info": "of the package and of Python",
+    "straggler_collector_page_info": "of this host, at a free port",
+    **{
+        metric.prometheus_name: "of this process"
+        for metric in vars(semconv).values()
+        if isinstance(metric, semconv.Metric) and metric.name.startswith("process.")
+    },
 }
 """Families that are left out of /metrics, and why."""
 GRID_S = 5.0
