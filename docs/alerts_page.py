@@ -219,6 +219,8 @@ missing on a span that arrived, are counted and no alert.
 `StragglerTargetDown` only from Prometheus.
 - Prometheus knows a collector that is gone for 30 days, if it is not down for more than an hour \
 itself.
+- Prometheus has series of 200 slow ranks and hosts of a run: beyond that it counts these, and the \
+collector all.
 - Thresholds apply to all runs; there are no thresholds per run.
 - Tested with Prometheus 2.42 and 3.13; not tested with Mimir, Slack and PagerDuty.
 """

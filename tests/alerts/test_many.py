@@ -4,6 +4,7 @@ the collector alone."""
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -167,8 +168,7 @@ def _promtool(promtool: Program, folder: Path, fleets: list[FleetStatus], name: 
     for now_s, alerts in told(fleets, name):
         if now_s % 60 in (0, 45):
             expected = [
-                {"exp_labels": _without_name(a), "exp_annotations": dict(a.annotations)}
-                for a in alerts
+                {"exp_labels": _without_name(a), "exp_annotations": _as_counted(a)} for a in alerts
             ]
             tests.append({"eval_time": f"{now_s}s", "alertname": name, "exp_alerts": expected})
     one = {
@@ -185,6 +185,14 @@ def _promtool(promtool: Program, folder: Path, fleets: list[FleetStatus], name: 
     (folder / "tests.yaml").write_text(yaml.safe_dump(document))
     ran = promtool("test", "rules", folder / "tests.yaml")
     assert ran.returncode == 0, (ran.stdout + ran.stderr)[:6_000]
+
+
+def _as_counted(alert: Alert) -> dict[str, str]:
+    """There are series of 200 verdicts of a run."""
+    annotations = dict(alert.annotations)
+    if alert.name == STRAGGLING:
+        annotations["description"] = re.sub("^1000 ", "200 ", annotations["description"])
+    return annotations
 
 
 def _without_name(alert: Alert) -> dict[str, str]:

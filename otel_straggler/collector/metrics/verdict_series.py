@@ -41,7 +41,7 @@ def verdict_families(
 ) -> Families:
     """Series that are never folded: verdicts, nodes, worlds, and waits."""
     families = Families()
-    stands = standing(run_verdicts.current)
+    stands = _that_stay(standing(run_verdicts.current))
     for verdict in stands[:MAX_VERDICTS]:
         _add_verdict(
             families, verdict, run, is_silenced=verdict.subject_id in run_verdicts.silenced
@@ -54,6 +54,14 @@ def verdict_families(
     for group in run.jobs.keys() - {world.group for world in run_verdicts.worlds}:
         families.add(semconv.RUN_GPU_TIME_LOST, run.of(group), 0.0)
     return families
+
+
+def _that_stay(stands: list[Verdict]) -> list[Verdict]:
+    """Of more than can be shown the costliest would be others in each window, and an alert needs a
+    minute of the same ones: those that notify people first, then by name."""
+    if len(stands) <= MAX_VERDICTS:
+        return stands
+    return sorted(stands, key=lambda verdict: (not verdict.pages, verdict.subject_id))
 
 
 def n_cells(worlds: Sequence[WorldSummary]) -> int:
