@@ -25,6 +25,7 @@ from otel_straggler.model.flight_records import Collective, FlightRecord, Proces
 from otel_straggler.model.rank import Source
 from otel_straggler.model.rank_failure import RankFailure
 from otel_straggler.model.rank_metrics import Heartbeat
+from otel_straggler.model.verdict import RunVerdicts
 from otel_straggler.otlp.metric_rules import DecodedMetrics
 
 RANKS = 4
@@ -223,6 +224,28 @@ def test_a_run_that_goes_on_after_a_restart_hangs_no_more(
     assert hang.end == "went_on"
     its.kill(away_s=120.0)
     assert its.seen() == {}
+
+
+def test_what_windows_have_shown_before_a_restart_is_shown_until_one_closes(
+    its: Restarting,
+) -> None:
+    """Slowdown and loss; what the hang has cost counts once, and goes on counting."""
+    one_behind(its)
+    (known,) = its.worker.snapshot.runs["run"].run_verdicts.worlds
+    assert known.gpu_seconds_lost > 0.0
+    scored = replace(known, slowdown=1.25, gpu_seconds_lost=known.gpu_seconds_lost + 100.0)
+    view = its.worker.snapshot.runs["run"].world("")
+    view = replace(view, run_verdicts=RunVerdicts(worlds=(scored,)))
+    its.kill()
+    its.worker._store.put_before(view, ())
+    its.look(0.0)
+    (summary,) = its.worker.snapshot.runs["run"].run_verdicts.worlds
+    assert summary.slowdown == 1.25
+    assert summary.gpu_seconds_lost == pytest.approx(scored.gpu_seconds_lost, abs=RANKS * 15.0)
+    its.live(600.0)
+    its.look()
+    (later,) = its.worker.snapshot.runs["run"].run_verdicts.worlds
+    assert later.gpu_seconds_lost - summary.gpu_seconds_lost == pytest.approx(RANKS * 601.0)
 
 
 def test_ranks_that_spoke_are_silent_from_the_restart_on(its: Restarting) -> None:

@@ -47,7 +47,7 @@ class HungWorld:
         """As if its ranks had reported here."""
         status = self.status
         world.liveness = Liveness.restored(status)
-        world.hangs = self.hangs
+        world.hangs, world.idle_before_s = self.hangs, self.hangs.idle_gpu_s
         world.culprits = NamedCulprits.restored(self.named)
         world.collectives.resume(self.newest.findings, status.touched_at_s)
         world.admitted_at_s = status.touched_at_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from otel_straggler.alerts.naming import Naming
@@ -25,7 +25,7 @@ from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.detect.hangs.detector import HangStatus, HungRun
 from otel_straggler.goodput.live import GoodputView
 from otel_straggler.model.failure import Failure, Stage
-from otel_straggler.model.verdict import RunVerdicts, hang_subject
+from otel_straggler.model.verdict import RunVerdicts, WorldSummary, hang_subject
 
 _BYTES_PER_POINT: Final = 2_000
 """Of the newest point of a section's histogram."""
@@ -43,7 +43,7 @@ class World:
         asked: ranks that were asked for something in the present hang, by verb.
         collectives: the flight records of the present hang.
         before: of one that hangs since before a restart, what the last process has shown of it,
-            until a window closes in this one.
+            until a window closes in this one; idle_before_s: GPU seconds of hangs in its loss.
     """
 
     group: str
@@ -62,6 +62,7 @@ class World:
     timeline: Timeline = field(default_factory=Timeline)
     goodput: WorldGoodput = field(default_factory=WorldGoodput)
     before: WorldView | None = None
+    idle_before_s: float = 0.0
 
     @property
     def nbytes(self) -> int:
@@ -155,6 +156,15 @@ class Run:
             for group, world in self.worlds.items()
         }
         return {group: view for group, view in views.items() if view is not None}
+
+    def summaries_before(self) -> tuple[WorldSummary, ...]:
+        """What the last process knew of groups that hang since then, without the cost of hangs."""
+        known = [(world, world.before.world) for world in self.worlds.values() if world.before]
+        return tuple(
+            replace(its, gpu_seconds_lost=max(its.gpu_seconds_lost - world.idle_before_s, 0.0))
+            for world, its in known
+            if its is not None
+        )
 
     def hung(self) -> dict[str, int]:
         """Since when (ns, wall clock) worlds are stuck or lost, by subject of a decision."""

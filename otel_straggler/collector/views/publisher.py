@@ -314,7 +314,11 @@ class Publisher:
             if world.hangs.idle_gpu_s > 0.0
         }
         on_gpu = {group for group in idle if group in worlds and worlds[group].reports_gpu}
-        run_verdicts = with_idle(self._scorer.verdicts(run.run_id), run.run_id, idle, on_gpu)
+        run_verdicts = self._scorer.verdicts(run.run_id)
+        known = {each.group for each in run_verdicts.worlds}
+        before = [each for each in run.summaries_before() if each.group not in known]
+        run_verdicts = replace(run_verdicts, worlds=(*run_verdicts.worlds, *before))
+        run_verdicts = with_idle(run_verdicts, run.run_id, idle, on_gpu)
         if any(is_explainable(verdict) for verdict in run_verdicts.current):
             of_group = {group: world.passthrough.readings() for group, world in run.worlds.items()}
             run_verdicts = with_hardware(run_verdicts, of_group)
