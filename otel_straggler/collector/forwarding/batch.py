@@ -142,13 +142,7 @@ class SpanBatch:
         is_timed = (heads.start_ns > 0) & (heads.end_ns >= heads.start_ns)
         steps = _grouped(number, heads, heads.span_ids, (heads.parent_ids == roots) & is_timed)
         absent = _grouped(number, heads, heads.parent_ids, _lacks_parent(heads, roots, number))
-        columns = (
-            np.add.reduceat((self.reasons >= 0)[order].astype(np.int64), starts),
-            np.logical_or.reduceat((self.reasons == 0)[order], starts),
-            np.minimum.reduceat(np.where(is_timed, heads.start_ns, _LATEST)[order], starts),
-            np.maximum.reduceat(np.where(is_timed, heads.end_ns, 0)[order], starts),
-        )
-        values = zip(*(column.tolist() for column in columns), strict=True)
+        values = self._reduced(order, starts, is_timed)
         firsts = order[starts]
         scopes, codes = self._scope[firsts].tolist(), code[firsts].tolist()
         bounds = [*starts.tolist(), len(self)]
@@ -166,6 +160,19 @@ class SpanBatch:
                 steps=steps.get(at, ()),
                 absent=absent.get(at, ()),
             )
+
+    def _reduced(
+        self, order: Ints, starts: Ints, is_timed: Bools
+    ) -> Iterator[tuple[int, bool, int, int]]:
+        """Of each piece: spans that a rule names, whether one is flagged, first start, last end."""
+        heads = self.heads
+        columns = (
+            np.add.reduceat((self.reasons >= 0)[order].astype(np.int64), starts),
+            np.logical_or.reduceat((self.reasons == 0)[order], starts),
+            np.minimum.reduceat(np.where(is_timed, heads.start_ns, _LATEST)[order], starts),
+            np.maximum.reduceat(np.where(is_timed, heads.end_ns, 0)[order], starts),
+        )
+        return zip(*(column.tolist() for column in columns), strict=True)
 
     def _distinct_traces(self) -> tuple[list[bytes], Ints]:
         """Ids, and the index of each span's; by one word, which is several times faster to sort."""

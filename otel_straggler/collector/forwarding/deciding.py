@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -117,8 +118,11 @@ class Decider:
         batch = SpanBatch([each.slices for each in cut])
         self._name(batch, cut, slow)
         senders = [self._sender_of(cut[n].slices, scope) for n, scope in batch.scopes]
+        counts: Counter[str] = Counter()
         for piece in sorted(batch.pieces(self._traces.root_of, senders), key=_turn):
-            self._admit(piece, cut[batch.scopes[piece.scope][0]].otherwise, now_s)
+            self._admit(piece, cut[batch.scopes[piece.scope][0]].otherwise, now_s, counts)
+        for reason, spans in counts.items():
+            self._count(reason, spans)
         bodies = map(self._forwarded, cut, batch.masks(len(cut)))
         return [*outcomes, *(body for body in bodies if body)]
 
@@ -155,31 +159,28 @@ class Decider:
         source = self._owners.source_of(slices.resources[scope.resource])
         return Sender(source, semconv.SCOPE_NAME.encode() in scope.head)
 
-    def _admit(self, piece: Piece, otherwise: str, now_s: float) -> None:
-        if not piece.is_traced:
-            self._admit_untraced(piece, otherwise)
+    def _admit(self, piece: Piece, otherwise: str, now_s: float, counts: Counter[str]) -> None:
+        if not piece.is_traced:  # no rule of traces holds for it
+            piece.batch.kept[piece.rows] = not self._settings.is_sampled
+            counts[otherwise if self._settings.is_sampled else ALL] += piece.spans
             return
-        rows = piece.rows
         admitted = self._traces.admit(piece, now_s)
-        self._count(otherwise, piece.spans - piece.wanted)
+        counts[otherwise] += piece.spans - piece.wanted
         if admitted is False:
-            self._count(TRACE_FULL if piece.wanted else otherwise, piece.wanted)
+            counts[TRACE_FULL] += piece.wanted
             return
-        if admitted is not True or piece.wanted < piece.spans:
-            rows = piece.wanted_rows()
+        rows = piece.rows if piece.wanted == piece.spans else piece.wanted_rows()
         if admitted is not True:
             rows = rows[admitted]
-            self._count(TRACE_FULL, piece.wanted - len(rows))
+            counts[TRACE_FULL] += piece.wanted - len(rows)
         piece.batch.kept[rows] = True
-        reasons = piece.batch.reasons[rows]
-        # One of its trace, and one of its rank.
-        for code in {int(reasons.min()), int(reasons.max())} if len(rows) else ():
-            self._count(self._rules[code], int(np.count_nonzero(reasons == code)))
-
-    def _admit_untraced(self, piece: Piece, otherwise: str) -> None:
-        """Without a proper trace id: no rule of traces holds for it."""
-        piece.batch.kept[piece.rows] = not self._settings.is_sampled
-        self._count(otherwise if self._settings.is_sampled else ALL, piece.spans)
+        if not len(rows):
+            return
+        reasons = piece.batch.reasons[rows] if piece.is_flagged else piece.batch.reasons[rows[:1]]
+        n_flagged = int(np.count_nonzero(reasons == 0))
+        counts[FLAGGED] += n_flagged
+        # All others have the rule of their trace.
+        counts[self._rules[int(reasons.max())]] += len(rows) - n_flagged
 
 
 def turn_of(source: Source | None, *, is_flagged: bool) -> tuple[bool, int]:
