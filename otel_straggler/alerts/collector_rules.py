@@ -141,8 +141,8 @@ COLLECTOR_RULES: Final = (
         past=Message("Ranks of run {run_id} had no scores[ (job {job_name})]"),
         description=Message(
             "Other ranks of run {run_id}[, group {group},] are scored, but {value|count} that "
-            "report have had no score for a long time[: {ranks}]. If one of them is slow, nobody "
-            "is notified. Next: run otel-straggler doctor on such a rank.",
+            "report have had no score for a long time[: {ranks}]. If one of them is slow, no "
+            "alert says so. Next: run otel-straggler doctor on such a rank.",
             _UNSCORED_RANKS,
         ),
     ),
@@ -195,7 +195,7 @@ COLLECTOR_RULES: Final = (
         ("notifications",),
         "Collector {collector} cannot send alerts",
         "Collector {collector} could not send alerts",
-        "They are tried again. Until then nobody is notified through this receiver.",
+        "They are tried again. Until then none arrives through this receiver.",
         "mend the receiver or alerts.notify, then try otel-straggler alerts test.",
     ),
     _about(
