@@ -143,7 +143,8 @@ def wait_until_scored(url: str, spans: int, steps: int) -> bytes:
             for each in page.splitlines()
             if each.startswith(b"straggler_collector_rows_total") and b'"scored"' in each
         ]
-        if counts and counts[0] >= spans * share * 0.99:
+        has_run = b"\nstraggler_run_world_size{" in page  # of a busy collector it comes later
+        if has_run and counts and counts[0] >= spans * share * 0.99:
             return page
         time.sleep(0.5)
     raise TimeoutError(f"{url} has not scored {spans} spans within {_PATIENCE_S:g} s")
