@@ -96,9 +96,8 @@ Every alert has a label `mode`: the collector's setting `alerts.mode`. With `obs
 default, alerts are evaluated and shown, but the example routes do not deliver them. With `page` \
 they are routed by severity. A run with `training.run.page=false`, and a hang whose culprits are \
 all on hosts under maintenance, stay in mode `observe`. Rules join `mode` and `team` from one \
-recorded series, `run:straggler_alert_labels:seen_seconds`, which keeps what \
-`straggler_run_pages`, `straggler_run_info` and `straggler_collector_pages` said last, so you do \
-not have to render them again.
+recorded series, which keeps what `straggler_run_pages`, `straggler_run_info` and \
+`straggler_collector_pages` said last, so you do not have to render them again.
 
 ## The alerts
 {alerts}
@@ -188,6 +187,15 @@ the fault to the webhook it took, median and longest, 6.0 and 6.4 s for a stoppe
 6.3 s for a killed one, 6.9 and 7.6 s for a deadlocked collective, 4.7 and 5.2 s for a slow rank. \
 All 32 named the right rank. On a machine with three times more load than processors some took \
 10 s longer: the collector needs CPU time.
+
+## Rehearsed
+`make rehearsal` plays 22 scenarios in some minutes, with the same short waits: ranks that are slow, \
+stopped, killed, deadlocked or that fail, and recover, finish or are restarted; mutes, maintenance, \
+a webhook that fails, another team's run; a gateway and shards that are killed. Three shards with \
+TLS, tokens and a history stand behind the real OpenTelemetry Collector, and everything goes two \
+ways: by the rules in Prometheus, and by the shards. It prints when each alert came and went by \
+either way, and is red for one that is missing, stays, or is false ([result](../measurements/\
+rehearsal.json)).
 
 ## Scores without a collector
 `alerts/otel-straggler-recording-rules.yaml` computes scores from the histogram \
