@@ -105,7 +105,8 @@ not have to render them again.
 "Cost" is what Prometheus needs for it in each evaluation, in milliseconds, with {active} active \
 alerts, one more run of {ranks} ranks, and {days} days of data \
 (`python -m benchmarks.alert_rules`, [result](../measurements/alert_rules.json)): {seconds} s in \
-all, {shared} ms of it for what all share. On a machine with ten times more load than processors {loaded} s, against {before} s with \
+all, {shared} ms of it for what all share. On a machine with ten times more load than processors \
+{loaded} s, against {before} s with \
 the rules that looked mode and team up for each alert.
 
 All of this is one table in the package (`otel_straggler/alerts/`); rules, the collector's own \
