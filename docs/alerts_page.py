@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 from described import code, table
 
@@ -19,6 +22,10 @@ from otel_straggler.config import ClientSettings
 from otel_straggler.setting import rows_of
 
 _SCRAPE_S = 15.0
+_MEASURED: Final[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "measurements" / "alert_rules.json").read_text(encoding="utf-8")
+)
+_COST: Final[dict[str, Any]] = _MEASURED["rules"]["now"]
 
 
 def page() -> str:
@@ -36,6 +43,7 @@ def page() -> str:
         give_up=duration(settings.give_up_seconds),
         keep=duration(settings.keep_firing_seconds),
         hung_wait=duration(HUNG_WAIT_S),
+        **_cost(),
     )
 
 
@@ -101,6 +109,13 @@ recorded series, which keeps what `straggler_run_pages`, `straggler_run_info` an
 
 ## The alerts
 {alerts}
+"Cost" is what Prometheus needs for it in each evaluation, in milliseconds, with {active} active \
+alerts, one more run of {ranks} ranks, and {days} days of data \
+(`python -m benchmarks.alert_rules`, [result](../measurements/alert_rules.json)): {seconds} s in \
+all, {shared} ms of it for what all share. On a machine with ten times more load than processors \
+{loaded} s, against {before} s with \
+the rules that looked mode and team up for each alert.
+
 All of this is one table in the package (`otel_straggler/alerts/`); rules, the collector's own \
 evaluation, the runbook and this page are made from it. Every text ends with the next thing to do.
 
@@ -251,10 +266,32 @@ def _alerts(settings: AlertSettings) -> str:
                 rule.domain,
                 ", ".join(dict.fromkeys(_inhibited_by(name))),
                 "Prometheus" if rule.predicate is None else "Prometheus, collector",
+                _milliseconds(name),
             ]
         )
     heads = ("alert", "fires when", "while the run", "after", "goes on for", "severity", "domain")
-    return table([*heads, "inhibits", "evaluated by"], rows)
+    return table([*heads, "inhibits", "evaluated by", "cost"], rows)
+
+
+def _milliseconds(name: str) -> str:
+    """Empty for an alert that is newer than the measurement."""
+    measured = _COST["milliseconds_by_alert"].get(name)
+    return "" if measured is None else f"{measured:.3g}"
+
+
+def _cost() -> dict[str, str]:
+    loaded, before = (
+        f"{_MEASURED['loaded'][name]['seconds']['median']:.2g}" for name in ("now", "before")
+    )
+    return {
+        "loaded": loaded,
+        "before": before,
+        "active": f"{_COST['active_alerts']:,}",
+        "ranks": f"{_MEASURED['ranks_of_one_more']:,}",
+        "days": f"{_MEASURED['days']:g}",
+        "seconds": f"{_COST['seconds']['median']:.2g}",
+        "shared": f"{_COST['milliseconds_by_alert']['shared']:.3g}",
+    }
 
 
 def _inhibited_by(name: str) -> Iterator[str]:

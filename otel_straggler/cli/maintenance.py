@@ -23,7 +23,7 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 
 @click.group()
 def command() -> None:
-    """Put hosts under maintenance: alerts on them and their ranks notify nobody.
+    """Put hosts under maintenance: alerts about them and their ranks end.
 
     A collector still scores them. A silence in Alertmanager (--alertmanager) covers all alerts that
     name the host.
