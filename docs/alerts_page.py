@@ -207,7 +207,7 @@ All 32 named the right rank. On a machine with three times more load than proces
 `make rehearsal` plays 22 scenarios in some minutes, with the same short waits: ranks that are \
 slow, stopped, killed, deadlocked or that fail, and recover, finish or are restarted; mutes, \
 maintenance, a webhook that fails, another team's run; a gateway and shards that are killed. Three \
-shards with TLS, tokens and a history stand behind the real OpenTelemetry Collector, and everything \
+shards with TLS, tokens and a history stand behind the real OpenTelemetry Collector, and all of it \
 goes two ways: by the rules in Prometheus, and by the shards. It prints when each alert came and \
 went by either way, and is red for one that is missing, stays, or is false \
 ([result](../measurements/rehearsal.json)).
