@@ -26,7 +26,6 @@ from otel_straggler.alerts.promql import (
     Recorded,
     by,
     duration,
-    newest,
     number,
     recorded_name,
     series,
@@ -48,7 +47,6 @@ _OF_RANK: Final = f"{WORLD}, rank"
 _LISTED: Final = series(semconv.SECTION_INFO, f'kind=~"{"|".join(sorted(semconv.LISTED_KINDS))}"')
 _RELATIVE: Final = series(semconv.SECTION_RELATIVE, 'section!=""')
 _INDIVIDUAL: Final = series(semconv.SECTION_INDIVIDUAL, 'section!=""')
-_INDIVIDUAL_ONCE: Final = newest((*OF_RANK, "section"), semconv.SECTION_INDIVIDUAL, 'section!=""')
 
 # --- ranks ---------------------------------------------------------------------------------------
 
@@ -62,11 +60,10 @@ def _low(settings: AlertSettings, alert: str) -> str:
         return f"min {by(OF_RANK)} ({gpus} < {number(settings.gpu_threshold)})"
     low = f"{_RELATIVE} < {number(settings.relative_threshold)}\n  {listed}"
     if alert == RANK_DEGRADED:
-        degraded = f"{_INDIVIDUAL} < {number(settings.individual_threshold)}"
-        apart = f"({degraded}) / on ({WORLD}, section) group_left () {TYPICAL.name}"
+        typical = f"({number(APART)} * {TYPICAL.name})"
         low = (
-            f"{degraded}\n  {listed}\n"
-            f"  and on ({_OF_RANK}, section) (\n    {apart}\n    < {number(APART)})"
+            f"({_INDIVIDUAL} < {number(settings.individual_threshold)})\n"
+            f"  < on ({WORLD}, section) group_left () {typical}\n  {listed}"
         )
     return f"bottomk by ({_OF_RANK}) (1, min {by((*OF_RANK, 'section'))} (\n  {low}\n))"
 
@@ -122,14 +119,10 @@ def _low_ranks(alert: str) -> Predicate:
 
 
 def _low_runs(settings: AlertSettings) -> str:
-    limit = number(settings.individual_threshold)
-    count = f"count {by((*OF_RUN, 'section'))}"
     return (
         f"bottomk by ({WORLD}) (1,\n"
-        f"  {TYPICAL.name} < {limit}\n"
-        f"  and on ({WORLD}, section) {_LISTED}\n"
-        f"  and on ({WORLD}, section) (2 * {count} ({_INDIVIDUAL_ONCE} < {limit})\n"
-        f"    > {count} ({_INDIVIDUAL_ONCE}))\n)"
+        f"  {TYPICAL.name} < {number(settings.individual_threshold)}\n"
+        f"  and on ({WORLD}, section) {_LISTED}\n)"
     )
 
 

@@ -271,7 +271,7 @@ def _typical() -> str:
     metric = semconv.SECTION_INDIVIDUAL
     of_section = (*OF_RUN, "section")
     over = newest(of_section, semconv.OVER_RANKS[metric.name], 'ranks_below="0.5"')
-    scores = newest((*semconv.OF_RANK, "section"), metric, 'section!=""')
+    scores = series(metric, 'section!=""')
     return f"{over}\nor\nquantile {by(of_section)} (0.5, {scores})"
 
 

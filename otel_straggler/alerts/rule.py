@@ -99,8 +99,8 @@ class SectionSpeed:
     below: int
 
     def is_low(self, threshold: float) -> bool:
-        """Whether most ranks are below it."""
-        return 2 * self.below > self.ranks and self.median < threshold
+        """Whether half of the ranks are below it."""
+        return self.median < threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
