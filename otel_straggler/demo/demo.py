@@ -153,7 +153,7 @@ class Demo:
             self._give_up("the webhook", "no notification", f"one within {LONGEST_S:g} s")
         firing = [a for a in came[0].payload["alerts"] if a["status"] == "firing"]
         firing.sort(key=lambda alert: alert["labels"].get("rank") != str(rank))
-        where = firing[0]["labels"].get("section") if firing else None
+        where = firing[0]["annotations"].get("section") if firing else None
         return Arrival(
             alerts=tuple(firing),
             is_right=result is not None and (self._fault != "slow" or where == self._section),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks import alert_rules
 from otel_straggler.alerts.catalogue import CATALOGUE
-from otel_straggler.alerts.prometheus import recorded_name
+from otel_straggler.alerts.promql import recorded_name
 
 
 def test_what_is_recorded_for_an_alert_counts_to_it() -> None:
@@ -27,7 +27,9 @@ def test_what_is_recorded_for_an_alert_counts_to_it() -> None:
 def test_every_recorded_state_finds_its_alert() -> None:
     """By the name that it is recorded under."""
     for rule in CATALOGUE:
-        assert recorded_name(rule).split(":")[1] == alert_rules._snake(rule.name)
+        assert recorded_name(rule.name, rule.severity).split(":")[1] == alert_rules._snake(
+            rule.name
+        )
 
 
 def test_the_past_is_openmetrics_with_all_that_is_looked_up_over_days() -> None:

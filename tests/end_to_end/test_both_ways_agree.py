@@ -58,6 +58,7 @@ QUICK = AlertsSettings(
     hang_for_seconds=1.0,
     missing_for_seconds=1.0,
     run_slow_for_seconds=1.0,
+    dropped_for_seconds=1.0,
     keep_firing_seconds=60.0,
     evaluation_seconds=1.0,
     dashboard_url="https://grafana.example/d/run",

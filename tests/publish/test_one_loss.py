@@ -120,12 +120,17 @@ def check(seen: Shown) -> None:
         assert lost <= of_run * (1.0 + MAX_ROUNDING)
 
 
-def write_steps(file: Path, slow: dict[int, float], n_ranks: int = 10, steps: int = 200) -> None:
-    """Times of whole steps, as recorded by each rank alone: nobody's contains waiting."""
-    rng = np.random.default_rng(0)
-    seconds = np.exp(rng.normal(0.0, 0.02, (steps, n_ranks)))
+def step_seconds(slow: dict[int, float], n_ranks: int = 10, steps: int = 200) -> Any:
+    """(T, R); ranks are slow in the second half."""
+    seconds = np.exp(np.random.default_rng(0).normal(0.0, 0.02, (steps, n_ranks)))
     for rank, times in slow.items():
         seconds[steps // 2 :, rank] *= times
+    return seconds
+
+
+def write_steps(file: Path, slow: dict[int, float], n_ranks: int = 10, steps: int = 200) -> None:
+    """Times of whole steps, as recorded by each rank alone: nobody's contains waiting."""
+    seconds = step_seconds(slow, n_ranks, steps)
     begins_s = np.concatenate([[0.0], np.cumsum(seconds.max(axis=1))])
     lines = ["run_id,rank,node,role,section,kind,step,start_ns,duration_s"]
     for step, row in enumerate(seconds.tolist()):
@@ -136,16 +141,20 @@ def write_steps(file: Path, slow: dict[int, float], n_ranks: int = 10, steps: in
     file.write_text("\n".join(lines))
 
 
-@pytest.mark.parametrize(("times", "least", "most"), [(1.2, 1.17, 1.21), (4.0, 3.8, 4.1)])
+@pytest.mark.parametrize("times", [1.2, 4.0])
 def test_a_step_is_as_long_as_the_slowest_rank_takes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], times: float, least: float, most: float
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], times: float
 ) -> None:
-    """A rank at 4x costs three quarters of the run, which takes 4x as long as it could. Related to
-    the usual step of the others it would be three times all there is, cut to all of it: 100x."""
+    """A rank at 4x costs three quarters of the run, which takes nearly 4x as long as without it: of
+    the others one is the last by chance. Related to the usual step of the others it would be three
+    times all there is, cut to all of it: 100x."""
     write_steps(tmp_path / "steps.csv", {3: times})
     seen = shown(tmp_path / "steps.csv", capsys)
     check(seen)
-    assert least <= seen.offline["run"]["slowdown"] <= most
+    with_it, without = (step_seconds(slow)[100:].max(axis=1).sum() for slow in ({3: times}, {}))
+    assert 1.0 - 1.0 / seen.offline["run"]["slowdown"] == pytest.approx(
+        1.0 - without / with_it, abs=0.015
+    )
     [verdict] = [v for v in seen.offline["verdicts"] if v["state"] == "confirmed"]
     share = verdict["gpu_seconds_lost_per_hour"] / 10 / 3600.0
     assert share == pytest.approx(1.0 - 1.0 / seen.offline["run"]["slowdown"], abs=0.01)
@@ -173,9 +182,12 @@ def test_a_suspect_costs_what_it_would_cost_if_confirmed(
     noise of the rest of it."""
     rng = np.random.default_rng(0)
     lines = ["run_id,rank,node,role,section,kind,step,start_ns,duration_s"]
+    longer_s = []
     for step in range(20):
         own_s = rng.normal(1.0, 0.001, (8, 2)) * (0.01, 0.2)
+        longer_s.append(-own_s.sum(axis=1).max())
         own_s[3, 0] *= 2.0
+        longer_s[-1] += own_s.sum(axis=1).max()
         wait_s = 0.001 + own_s.sum(axis=1).max() - own_s.sum(axis=1)
         for rank, row in enumerate(np.column_stack([own_s, wait_s]).tolist()):
             at_ns = 1_790_000_000_000_000_000 + step * 230_000_000
@@ -189,7 +201,7 @@ def test_a_suspect_costs_what_it_would_cost_if_confirmed(
     check(seen)
     [verdict] = seen.offline["verdicts"]
     assert (verdict["state"], verdict["rank"]) == ("suspect", 3)
-    lost = 0.01 / 0.221 * 8 * 3600.0
+    lost = np.mean(longer_s) / 0.221 * 8 * 3600.0
     assert verdict["gpu_seconds_lost_per_hour"] == pytest.approx(lost, rel=0.05)
 
 
