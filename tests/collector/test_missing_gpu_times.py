@@ -72,8 +72,8 @@ def page_of(live: Any, kit: Any, run_id: str) -> Json:
         page: Json = live.get(f"/v1/run?run={run_id}").json()
         is_named = any(v["state"] == "confirmed" for v in page.get("verdicts", ()))
         is_over = is_named and page["run"]["finished_at_s"] is not None
-        table = live.report()["runs"][run_id]["windows"]
-        return page if is_over and table[-1]["last_step"] == N_STEPS - 1 else None
+        table = live.report()["runs"].get(run_id, {}).get("windows")
+        return page if is_over and table and table[-1]["last_step"] == N_STEPS - 1 else None
 
     found: Json = kit.eventually(is_whole)
     return found
