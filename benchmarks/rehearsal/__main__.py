@@ -30,7 +30,7 @@ from typing import Any, Final
 from benchmarks.harness.about import about
 from benchmarks.rehearsal.scenarios import (
     ALONE,
-    BESIDE_EACH_OTHER,
+    ALONGSIDE,
     Scenario,
     run_id_of,
 )
@@ -81,7 +81,7 @@ def play(stage: Scene, only: Sequence[str] | None, at_once: int) -> dict[str, Pl
         return [each for each in cast if not only or each[1].__name__ in only]
 
     with ThreadPoolExecutor(at_once) as pool:
-        cast = chosen(BESIDE_EACH_OTHER)
+        cast = chosen(ALONGSIDE)
         played = dict(
             zip(
                 (scenario.__name__ for _, scenario in cast),

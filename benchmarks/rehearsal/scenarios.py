@@ -341,7 +341,7 @@ def shard_is_gone(scene: Scene, run_id: str) -> Played:
     return Played(runs=(), due=[down])
 
 
-BESIDE_EACH_OTHER: Final[tuple[tuple[str, Scenario], ...]] = (
+ALONGSIDE: Final[tuple[tuple[str, Scenario], ...]] = (
     ("a", slow_rank_finishes),
     ("b", slow_rank_recovers),
     ("a", slow_rank_fails),

@@ -77,7 +77,7 @@ class Played:
 
 
 def hear(result: list[Told], one: Received, alert: Json) -> None:
-    """Add what one message says of one alert. After its end it begins anew."""
+    """Add what one message says of one alert. After its end it begins again."""
     its = [told for told in result if told.labels == alert["labels"]]
     is_firing = alert["status"] == "firing"
     if not its or (is_firing and its[-1].ended_s is not None):

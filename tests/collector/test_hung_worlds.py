@@ -302,7 +302,7 @@ def test_an_acknowledged_hang_stays_so_over_a_restart_and_is_evicted_as_ever(
 
 
 def test_a_run_that_was_given_up_goes_an_hour_later_for_good(its: Restarting) -> None:
-    """A restart does not begin that hour anew, and what is gone does not come back."""
+    """A restart does not begin that hour again, and what is gone does not come back."""
     given_up(its)
     its.now_s += 3_000.0
     its.kill()

@@ -109,7 +109,8 @@ def test_a_run_that_ended_is_known_to_the_next_collector(
     assert (seen.hang.state, seen.outcome, seen.is_live) == ("failed", "failed", False)
     second = start(history__path=str(path))
     run_view = second.get("/v1/run?run=run").json()
-    assert run_view["run"]["state"] == "failed"  # from the file, or as soon as it is restored
+    assert run_view["run"]["state"] == "failed"  # from the file, until it is restored
+    kit.eventually(lambda: second.get("/v1/run?run=run").json()["run"]["is_live"] is True)
     assert run_view["ranks"]["nodes"] == ["node-0", "node-1", "node-2"]
     assert [r["run_id"] for r in second.get("/v1/runs").json()["runs"]] == ["run"]
     scalars = second.get("/v1/scalars?run=run").json()["scalars"]

@@ -255,7 +255,7 @@ def test_ranks_and_sections_are_never_all_drawn(page: Json) -> None:
 
 
 def test_counters_have_rates_and_gauges_slopes(page: Json) -> None:
-    """A gauge that falls is no counter that began anew: its `rate` would be a loss that never
+    """A gauge that falls is no counter that began again: its `rate` would be a loss that never
     was."""
     kinds = {metric.prometheus_name: metric.kind for metric in semconv_metrics()}
     for where, expression in queries(page):

@@ -133,8 +133,8 @@ def test_the_configurations_used_last_are_kept(is_full: bool, monkeypatch: Any) 
     assert len(kept) < 50 if is_full else len(kept) == 64
     assert not any("run-0\0" in name for name in kept)
     assert any("run-64\0" in name for name in kept)
-    anew = references.lineage_of(source("again"), "", REAL, 100)
-    assert "again" in anew
+    another = references.lineage_of(source("again"), "", REAL, 100)
+    assert "again" in another
 
 
 def test_who_was_taken_for_the_same_as_an_attempt_goes_along_with_it() -> None:
