@@ -6,15 +6,17 @@ One Prometheus after the other, each with one file of rules (``now``: those of t
 those of ``--rules``, such as the ones of an earlier commit), with the same past and the same
 present:
 
-- past: of N runs the series that rules look up over days, a sample every 15 s, put into its
-  database by ``promtool tsdb create-blocks-from openmetrics``;
+- past: of N runs the series that rules look up over days (or did so in earlier commits), a sample
+  every 15 s, put into its database by ``promtool tsdb create-blocks-from openmetrics``; one run in
+  ten has hung all the time;
 - present: the same runs, in each of which five ranks are slow by verdict, by score, against their
   own past, and by their GPU, so that 20 alerts of each are active; and one healthy run of
   ``--ranks`` ranks with two sections. It is scraped every 15 s.
 
 ``seconds`` is ``evaluationTime`` of the rule group, wall time, of some evaluations, the first two
 left out; ``cpu_seconds`` the processor time of Prometheus per evaluation, its scrapes included;
-``milliseconds_by_alert`` the median of what is recorded for an alert and of the alert itself.
+``milliseconds_by_alert`` the median of what is recorded for an alert and of the alert itself,
+``milliseconds_of_slowest_rules`` that of single rules.
 Prints JSON. Nothing is sent anywhere.
 """
 
@@ -38,13 +40,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.grafana_sizes.large_run import LargeRun
 from benchmarks.harness.about import about
 from benchmarks.harness.budgets import judge, print_result
 from otel_straggler import semconv
 from otel_straggler.alerts.prometheus import rules_file
-from otel_straggler.alerts.promql import HUNG, HUNG_AT, LAST_SEEN
+from otel_straggler.alerts.promql import HUNG, HUNG_AT, HUNG_WHEN_LAST_SEEN, LAST_SEEN
 from otel_straggler.alerts.settings import AlertSettings
 from otel_straggler.collector.metrics.families import labels
+from otel_straggler.collector.metrics.series_choice import QUANTILES
 from otel_straggler.demo.processes import Server, free_address
 from otel_straggler.semconv import Metric
 
@@ -55,6 +59,7 @@ BLOCK_S: Final = 18 * 3_600
 """Of the past: one of the lengths that Prometheus compacts blocks to."""
 SLOW: Final = 5
 SECTIONS: Final = ("forward", "backward")
+_TYPICAL: Final = semconv.OVER_RANKS[semconv.SECTION_INDIVIDUAL.name]
 WARM_UP, EVALUATIONS, FEWEST = 2, 4, 2
 PATIENCE_S: Final = 180.0
 COLLECTOR: Final = {"collector": "c1", "cluster": "prod"}
@@ -79,6 +84,7 @@ def main() -> int:
         "prometheus": _version(arguments.prometheus),
         "runs": arguments.runs,
         "ranks_of_one_more": arguments.ranks,
+        "all_series": arguments.all_series,
         "days": arguments.days,
         "samples_of_the_past": samples,
         "rules": measured,
@@ -91,8 +97,9 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rules", metavar="NAME=FILE", action="append", default=[])
-    parser.add_argument("--runs", type=int, default=50, help="20 active alerts each")
+    parser.add_argument("--runs", type=int, default=200, help="five active alerts each")
     parser.add_argument("--ranks", type=int, default=10_000)
+    parser.add_argument("--all-series", action="store_true", help="of every rank")
     parser.add_argument("--days", type=float, default=4.0)
     parser.add_argument(
         "--prometheus", default="prometheus", help="program; promtool is next to it"
@@ -140,6 +147,9 @@ def _make_past(folder: Path, runs: int, days: float) -> int:
 def _past(runs: int, times: range) -> Iterator[str]:
     """OpenMetrics, a series at a time."""
     stamps = [str(at) for at in times]
+    for n in range(0, runs, 10):
+        hung = f"{HUNG_WHEN_LAST_SEEN.name}{{{labels(**_run(n), mode='page', team='vision')}}}"
+        yield "".join(f"{hung} {at} {at}\n" for at in stamps)
     for name, value in (
         (semconv.RUN_PAGES.prometheus_name, "1"),
         (semconv.RUN_INFO.prometheus_name, "1"),
@@ -164,7 +174,7 @@ def _run(n: int) -> Json:
 
 
 def _present(runs: int, ranks: int) -> Iterator[str]:
-    """The exposition of a collector with these runs."""
+    """The exposition of a collector with these runs, and a healthy one of so many ranks."""
 
     def one(metric: Metric, value: float, its: Json, **more: object) -> str:
         return f"{metric.prometheus_name}{{{labels(**{**its, **more})}}} {value!r}\n"
@@ -172,7 +182,7 @@ def _present(runs: int, ranks: int) -> Iterator[str]:
     now_s = time.time()
     yield one(semconv.COLLECTOR_START, now_s - 86_400, COLLECTOR)
     yield one(semconv.COLLECTOR_PAGES, 1, COLLECTOR)
-    for n in range(runs + 1):
+    for n in range(runs + bool(ranks)):
         run = _run(n)
         yield one(semconv.RUN_PAGES, 1, run)
         yield one(semconv.RUN_INFO, 1, run, team="vision", attempt="0")
@@ -183,6 +193,8 @@ def _present(runs: int, ranks: int) -> Iterator[str]:
             yield one(semconv.RUN_STATE, float(state == "training"), run, state=state)
         for section in SECTIONS:
             yield one(semconv.SECTION_INFO, 1, run, section=section, kind="compute")
+            for below in QUANTILES:
+                yield one(_TYPICAL, 0.95, run, section=section, ranks_below=str(below))
         slow = n < runs
         for rank in range(SLOW if slow else ranks):
             its = {**run, "rank": str(rank), "node": f"n{rank // 8}", "role": "default"}
@@ -223,7 +235,10 @@ def _exporter(body: bytes) -> ThreadingHTTPServer:
 
 
 def _measure(folder: Path, past: Path, rules: str, arguments: argparse.Namespace) -> Json:
-    text = "".join(_present(arguments.runs, arguments.ranks))
+    text = "".join(_present(arguments.runs, arguments.ranks if arguments.all_series else 0))
+    if not arguments.all_series:
+        large = LargeRun(arguments.ranks, stages=8, began_s=time.time() - 60.0)
+        text += large.pages[-1].decode()
     exporter = _exporter(text.encode())
     shutil.copytree(past, folder / "data", copy_function=os.link)
     (folder / "rules.yaml").write_text(rules, encoding="utf-8")
@@ -248,6 +263,8 @@ def _measure(folder: Path, past: Path, rules: str, arguments: argparse.Namespace
     finally:
         server.close()
         exporter.shutdown()
+    if active < SLOW * arguments.runs:
+        sys.exit(f"{active} alerts are active of {SLOW} a run; was a scrape lost?")
     times = [group["evaluationTime"] for group in groups]
     unwell = {r["name"]: r["lastError"] for r in groups[-1]["rules"] if r["health"] != "ok"}
     return {
@@ -258,8 +275,9 @@ def _measure(folder: Path, past: Path, rules: str, arguments: argparse.Namespace
         },
         "cpu_seconds": round(cpu_s / len(groups), 3),
         "active_alerts": active,
-        "series_of_the_present": text.count("\n"),
+        "series_of_the_present": sum(not line.startswith("#") for line in text.splitlines()),
         "milliseconds_by_alert": _by_alert(groups),
+        "milliseconds_of_slowest_rules": _slowest(groups),
         "failing": unwell,
     }
 
@@ -309,6 +327,16 @@ def _by_alert(groups: Iterable[Json]) -> Json:
         for name, seconds in of_group.items():
             by_name[name].append(seconds)
     return {name: round(1e3 * statistics.median(its), 2) for name, its in sorted(by_name.items())}
+
+
+def _slowest(groups: Iterable[Json]) -> Json:
+    """The ten rules that take the longest; the median of each."""
+    by_name: dict[str, list[float]] = defaultdict(list)
+    for group in groups:
+        for rule in group["rules"]:
+            by_name[rule["name"]].append(1e3 * rule["evaluationTime"])
+    medians = {name: round(statistics.median(its), 2) for name, its in by_name.items()}
+    return dict(sorted(medians.items(), key=lambda item: -item[1])[:10])
 
 
 def _snake(name: str) -> str:

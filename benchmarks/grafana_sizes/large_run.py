@@ -32,7 +32,7 @@ _PER_NODE = 8
 _BEGAN_S = 1.79e9
 
 
-def plan_of(ranks: int, stages: int) -> RunPlan:
+def plan_of(ranks: int, stages: int, began_s: float = _BEGAN_S) -> RunPlan:
     """``SLOW_RANKS`` GPUs are slow from the first step on."""
     slow = [ranks * n // SLOW_RANKS for n in range(SLOW_RANKS)]
     return RunPlan(
@@ -44,7 +44,7 @@ def plan_of(ranks: int, stages: int) -> RunPlan:
         report_hardware=True,
         checkpoint_every=WINDOW_STEPS,
         run_id=RUN_ID,
-        start_ns=int(_BEGAN_S * 1e9),
+        start_ns=int(began_s * 1e9),
     )
 
 
@@ -56,11 +56,13 @@ class LargeRun:
         slow_rank: one that is slow.
     """
 
-    def __init__(self, ranks: int, stages: int, series_budget: int = 50_000) -> None:
-        run = generate(plan_of(ranks, stages))
+    def __init__(
+        self, ranks: int, stages: int, series_budget: int = 50_000, began_s: float = _BEGAN_S
+    ) -> None:
+        run = generate(plan_of(ranks, stages, began_s))
         self.slow_rank = run.plan.faults[0].ranks[-1]
         self.pages: list[bytes] = []
-        self._now_s = _BEGAN_S
+        self._now_s = began_s
         self._sensors = Sensors(run.labels)
         settings = CollectorSettings(
             scoring=ScoringSettings(window_steps=WINDOW_STEPS, grace_s=0.5),

@@ -76,7 +76,7 @@ def grade(
         "called_slow": [v["sentence"] for v in slow],
     }
     if plan.fault is None:
-        return result | {"false_pages": len(pages)}
+        return result | {"false_pages": len(pages), "drift": round(drift(begun_s), 4)}
     rank = str(plan.fault.rank)
     mine = [v for v in slow if v["scope"] == "rank" and v["rank"] == plan.fault.rank]
     result |= {
@@ -94,10 +94,19 @@ def true_loss(plan: Plan, begun_s: Sequence[Sequence[float]]) -> float:
     """1 - step before / step since the onset, by the medians of rank 0; what a warm-up takes is
     left out."""
     assert plan.fault is not None
-    begun = begun_s[0]
-    steps_s = [b - a for a, b in itertools.pairwise(begun)]
-    before = statistics.median(steps_s[WARM_UP_STEPS : plan.fault.step])
-    return 1.0 - before / statistics.median(steps_s[plan.fault.step :])
+    return _lost_since(plan.fault.step, begun_s)
+
+
+def drift(begun_s: Sequence[Sequence[float]]) -> float:
+    """What :func:`true_loss` gives for a healthy run, as if a fault had begun after three eighths
+    of its steps: how exact that truth is on this machine."""
+    return _lost_since((len(begun_s[0]) - 1) * 3 // 8, begun_s)
+
+
+def _lost_since(step: int, begun_s: Sequence[Sequence[float]]) -> float:
+    steps_s = [b - a for a, b in itertools.pairwise(begun_s[0])]
+    before = statistics.median(steps_s[WARM_UP_STEPS:step])
+    return 1.0 - before / statistics.median(steps_s[step:])
 
 
 def _onset(plan: Plan, verdict: Json, begun_s: Sequence[float]) -> Json:
@@ -126,6 +135,7 @@ def summary(runs: Sequence[Json]) -> Json:
             "false_pages": sum(run["false_pages"] for run in healthy),
             "called_slow": sum(bool(run["called_slow"]) for run in healthy),
             "max_changes": max((run["changes"] for run in healthy), default=0),
+            "drift": _spread(run["drift"] for run in healthy),
         },
         "faulty": {
             "runs": len(faulty),

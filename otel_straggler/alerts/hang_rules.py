@@ -52,7 +52,7 @@ def _hung(settings: AlertSettings) -> str:
     seen_at = f"max_over_time({HUNG_AT.name}[{duration(kept_s)}])"
     return (
         f"topk by ({WORLD}) (1, {HUNG.name} == 1)\n"
-        f"or on ({WORLD})\n({HUNG_WHEN_LAST_SEEN.name} > time() - {given_up})\n"
+        f"or on ({WORLD})\n({HUNG_WHEN_LAST_SEEN.name} > 0 > time() - {given_up})\n"
         f"or on ({WORLD})\n(max {by((*OF_RUN, *JOINED))} ({_firing('StragglerRunHung')})\n"
         f"and on ({WORLD}) ({undecided} == 1)\n"
         f"and on ({WORLD}) (time() - {STARTED.name} < {number(kept_s)})\n"
@@ -66,7 +66,7 @@ def _forgotten(settings: AlertSettings) -> str:
     given_up = number(settings.give_up_seconds)
     return (
         f"{state} == 1\nor on ({WORLD})\n"
-        f"({HUNG_WHEN_LAST_SEEN.name} <= time() - {given_up}\n"
+        f"({HUNG_WHEN_LAST_SEEN.name} > 0 <= time() - {given_up}\n"
         f"unless on ({ANYWHERE}) {series(semconv.RUN_STATE)})"
     )
 

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from typing import Final
 from urllib.parse import quote
 
@@ -71,6 +72,15 @@ def humanize_duration(value_s: float) -> str:
     if minutes:
         return f"{sign}{minutes}m {whole % 60}s"
     return f"{sign}{_short(abs(value_s))}s"
+
+
+def humanize_timestamp(at_s: float) -> str:
+    """To the second.
+
+    >>> humanize_timestamp(1_764_275_000.0)
+    '2025-11-27 20:23:20 +0000 UTC'
+    """
+    return f"{datetime.fromtimestamp(round(at_s), timezone.utc):%Y-%m-%d %H:%M:%S} +0000 UTC"
 
 
 def _short(value: float) -> str:
@@ -150,6 +160,7 @@ FORMS: Final[Mapping[str, _Form]] = {
     "none": _Form(lambda name: f'{{{{ or {name} "none" }}}}', lambda value: str(value) or "none"),
     "percent": _number("{} | humanizePercentage", humanize_percentage),
     "duration": _number("{} | humanizeDuration", humanize_duration),
+    "time": _number('printf "%.0f" {} | humanizeTimestamp', humanize_timestamp),
     "count": _number('printf "%.0f" {}', "{:.0f}".format),
     "ratio": _number('printf "%.2f" {}', "{:.2f}".format),
     "cause": _phrases({cause: info.name for cause, info in CAUSES.items()}),

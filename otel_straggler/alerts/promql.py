@@ -186,21 +186,26 @@ LAST_SEEN: Final = Recorded(
 )
 
 
+_HUNG_LAST: Final = "run:straggler_run_hung:last_seen_seconds"
+
+
 def _hung_when_last_seen(settings: AlertSettings) -> str:
-    """Of the newest reports, from any collector: the only query that looks back for days."""
-    window = duration(settings.remembered_s)
-    seen = f"max_over_time({LAST_SEEN.name}[{window}])"
+    """While it hangs, and after it was last seen to hang, until any collector reports it again;
+    then 0, once, so that the only query that looks back for days finds that instead."""
+    kept = f"last_over_time({_HUNG_LAST}[{duration(settings.remembered_s)}])"
+    known = f"({kept} > 0 > time() - {number(settings.remembered_s)})"
+    heard = f"max by ({ANYWHERE}) ({LAST_SEEN.name})"
     labels = ", ".join((*OF_COLLECTOR, *OF_RUN, *JOINED))
     return (
-        f"{seen} >= on ({ANYWHERE}) group_left () max by ({ANYWHERE}) ({seen})\n"
-        f"and on ({labels}) (last_over_time({HUNG.name}[{window}]) == 1)"
+        f"({LAST_SEEN.name} and on ({labels}) ({HUNG.name} == 1))\n"
+        f"or on ({labels}) (0 * ({known} < on ({ANYWHERE}) group_left () {heard}))\n"
+        f"or on ({labels}) {known}"
     )
 
 
-HUNG_WHEN_LAST_SEEN: Final = Recorded(
-    "run:straggler_run_hung:last_seen_seconds", _hung_when_last_seen, of=(*OF_RUN, *JOINED)
-)
-"""When runs were seen last of which it is the last that is known that they hang."""
+HUNG_WHEN_LAST_SEEN: Final = Recorded(_HUNG_LAST, _hung_when_last_seen, of=(*OF_RUN, *JOINED))
+"""When runs were seen last of which it is the last that is known that they hang. It has samples
+only of these, so that looking back for days is cheap however many runs there have been."""
 HUNG_AT: Final = Recorded(
     "run:straggler_run_hung:timestamp_seconds",
     f"max {by(OF_RUN)} (timestamp({series(semconv.RUN_HUNG)}) and {series(semconv.RUN_HUNG)} == 1)",

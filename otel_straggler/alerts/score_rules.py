@@ -112,9 +112,14 @@ def _instance(run: RunStatus, verdict: Verdict) -> Instance:
         labels,
         value=verdict.gpu_seconds_lost_per_hour / 3_600.0,
         held_s=run.slow_for_s.get(verdict.subject_id, 0.0),
-        facts={"slowdown": verdict.slowdown} if math.isfinite(verdict.slowdown) else {},
+        facts=_known_facts(verdict),
         details={"section": verdict.section, "cause": verdict.cause},
     )
+
+
+def _known_facts(verdict: Verdict) -> dict[str, float]:
+    facts = {"slowdown": verdict.slowdown} if math.isfinite(verdict.slowdown) else {}
+    return facts | ({"since": verdict.since_ns // 10**9} if verdict.since_ns else {})
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -170,9 +175,13 @@ def _runs_of_low_goodput(fleet: FleetStatus, settings: AlertSettings) -> Iterabl
 # --- the rules -----------------------------------------------------------------------------------
 
 
-def _slowdown_of(scope: Scope, label: str) -> dict[str, Lookup]:
+def _facts_of(scope: Scope, label: str) -> dict[str, Lookup]:
     of = ("cluster", "collector", "run_id", "group", label, "section")
-    return {"slowdown": Lookup(metric=semconv.VERDICT_SLOWDOWN, of=of, more=f'scope="{scope}"')}
+    metrics = {"slowdown": semconv.VERDICT_SLOWDOWN, "since": semconv.VERDICT_SINCE}
+    return {
+        name: Lookup(metric=metric, of=of, more=f'scope="{scope}"')
+        for name, metric in metrics.items()
+    }
 
 
 _ADVICE: Final = "Cause: {cause|cause}. Next: {cause|action}."
@@ -193,9 +202,10 @@ _RANK_RULE: Final = AlertRule(
     past=Message("Rank {rank}[ on {node}] slowed down run {run_id}"),
     description=Message(
         "Rank {rank}[ on {node}] of run {run_id}[, group {group},] is slow"
-        "[ in section {section}][: it takes {slowdown|ratio} times as long as its peers]. "
+        "[ in section {section}][: it takes {slowdown|ratio} times as long as its peers]"
+        "[, since {since|time}]. "
         "The job loses the time of {value|ratio} ranks to it. " + _ADVICE,
-        _slowdown_of("rank", "rank"),
+        _facts_of("rank", "rank"),
     ),
 )
 _HOST_RULE: Final = AlertRule(
@@ -214,9 +224,10 @@ _HOST_RULE: Final = AlertRule(
     past=Message("Host {node} slowed down run {run_id}"),
     description=Message(
         "All ranks on host {node} of run {run_id}[, group {group},] are slow[ in section "
-        "{section}][: they take {slowdown|ratio} times as long as their peers]. "
+        "{section}][: they take {slowdown|ratio} times as long as their peers]"
+        "[, since {since|time}]. "
         "The job loses the time of {value|ratio} ranks to it. " + _ADVICE,
-        _slowdown_of("host", "node"),
+        _facts_of("host", "node"),
     ),
 )
 

@@ -76,6 +76,13 @@ VERDICT_LOSS = gauge(
 VERDICT_PAGES = gauge(
     "straggler.verdict.pages", "{flag}", "1 if the verdict notifies people", *_OF_VERDICT
 )
+VERDICT_SINCE = gauge(
+    "straggler.verdict.since.timestamp",
+    "s",
+    "since when the subject is slow, by the senders' clock, whole seconds, of a confirmed or "
+    "flapping verdict; absent if unknown",
+    *_OF_VERDICT,
+)
 VERDICT_SILENCED = gauge(
     "straggler.verdict.silenced", "{flag}", "1 if dismissed or muted", *_OF_VERDICT
 )

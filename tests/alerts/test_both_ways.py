@@ -237,6 +237,7 @@ def _verdict(random_: random.Random, run_id: str, n: int, cause: Any) -> Verdict
         node=f"n{n}" if scope in ("rank", "host") else "",
         role={"rank": "default", "role": f"stage{n}"}.get(scope, ""),
         section=random_.choice(["", "forward", "load"]),
+        since_ns=random_.choice([0, 1_790_000_000_123_456_789]),
         cause=cause or random_.choice(get_args(Cause)),
         state=random_.choice(["suspect", "confirmed", "flapping", "recovered"]),  # type: ignore[arg-type]
         slowdown=random_.choice([float("nan"), 1.25]),

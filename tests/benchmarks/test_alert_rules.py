@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks import alert_rules
 from otel_straggler.alerts.catalogue import CATALOGUE
-from otel_straggler.alerts.promql import recorded_name
+from otel_straggler.alerts.promql import HUNG_WHEN_LAST_SEEN, recorded_name
 
 
 def test_what_is_recorded_for_an_alert_counts_to_it() -> None:
@@ -35,6 +35,8 @@ def test_every_recorded_state_finds_its_alert() -> None:
 def test_the_past_is_openmetrics_with_all_that_is_looked_up_over_days() -> None:
     """A sample every 15 s, a series at a time, each with its time."""
     lines = "".join(alert_rules._past(2, range(0, 60, 15))).splitlines()
+    hung, lines = lines[:4], lines[4:]
+    assert {line.partition("{")[0] for line in hung} == {HUNG_WHEN_LAST_SEEN.name}
     assert len(lines) == 6 * 2 * 4
     first = lines[:4]
     assert first == [

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.real_runs.grading import Watch, grade, summary
+from benchmarks.real_runs.grading import Watch, drift, grade, summary
 from benchmarks.real_runs.planning import PLACES, SIZES, STEP_S, Fault, Plan, draw
 
 Json = dict[str, Any]
@@ -102,7 +102,14 @@ def test_every_page_about_a_healthy_run_is_false() -> None:
         "false_pages": 1,
         "called_slow": 1,
         "max_changes": 2,
+        "drift": {"median": 0.25, "max": 0.25, "missing": 0},
     }
+
+
+def test_a_healthy_run_says_how_exact_the_truth_is() -> None:
+    """As if a fault had begun in it: here its steps take longer from step 100 of 300 on."""
+    assert drift([ends(300, 112, 0.06, 0.08)]) == pytest.approx(0.25)
+    assert drift([ends(300, 300, 0.06, 0.06)]) == pytest.approx(0.0)
 
 
 def test_a_rank_that_was_not_named_is_not_found() -> None:

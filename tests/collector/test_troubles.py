@@ -3,6 +3,8 @@ alert of its own. Each trouble is real."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import socket
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
@@ -14,6 +16,7 @@ import pytest
 from otel_straggler import semconv
 from otel_straggler.collector.alerting.posting import NotifySettings
 from otel_straggler.collector.alerting.troubles import Growth
+from otel_straggler.collector.ingest.http_messages import HttpLimits
 
 from ..servers.receiver import Receiver
 from .authorities import Authority, bearer, write_grants
@@ -178,6 +181,35 @@ def test_too_much_at_once_alerts(start: Start, kit: Any, alertmanager: Receiver)
     name = "StragglerCollectorOverloaded"
     kit.eventually(lambda: reported(alertmanager, name).keys() == {"requests"})
     budget.release(1 << 40)
+
+
+def test_a_flood_of_connections_alerts(start: Start, kit: Any, alertmanager: Receiver) -> None:
+    """More than a receiver holds open, none of which asks for anything."""
+    live = start(**notify(alertmanager.url))
+    name, limit = "StragglerCollectorOverloaded", HttpLimits().connections
+    host, _, port = live.addresses["otlp_http"].rpartition(":")
+    with contextlib.ExitStack() as held:
+        for _ in range(limit + 64):
+            held.enter_context(socket.create_connection((host, int(port))))
+        kit.eventually(lambda: "connections" in reported(alertmanager, name))
+    text = reported(alertmanager, name)["connections"]["annotations"]["description"]
+    assert "connections are closed to make room for others" in text
+    assert trouble(live, "connections")[0] == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_scoring_thread_that_has_ended_alerts(
+    start: Start, kit: Any, alertmanager: Receiver
+) -> None:
+    """As by an exception that nothing handles."""
+    live = start(**notify(alertmanager.url))
+    thread = live.collector._worker._thread
+    kind = ctypes.py_object(SystemExit)
+    assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), kind) == 1
+    name = "StragglerCollectorOverloaded"
+    kit.eventually(lambda: "scoring" in reported(alertmanager, name))
+    text = reported(alertmanager, name)["scoring"]["annotations"]["description"]
+    assert "its scoring thread does not respond" in text
 
 
 def test_a_certificate_that_ends_in_three_days_alerts(

@@ -92,7 +92,8 @@ def test_a_verdict_that_somebody_has_silenced_says_so(by_hand: Any) -> None:
 
 def test_the_cause_of_a_verdict_stands_in_its_labels(by_hand: Any) -> None:
     """Its figures carry the same labels, without what changes."""
-    page = shown(by_hand.run_verdicts(by_hand.verdict(pages=True)))
+    verdict = by_hand.verdict(pages=True, since_ns=1_790_000_000_123_456_789)
+    page = shown(by_hand.run_verdicts(verdict))
     subject = {
         "subject_id": "gpu:GPU-5", "scope": "rank", "rank": "5", "node": "node-1",
         "role": "default", "section": "forward", **OF_THE_RUN,
@@ -102,6 +103,7 @@ def test_the_cause_of_a_verdict_stands_in_its_labels(by_hand: Any) -> None:
     assert of(page, semconv.VERDICT_SLOWDOWN) == [(subject, 1.52)]
     assert of(page, semconv.VERDICT_LOSS) == [(subject, 2.4)]
     assert of(page, semconv.VERDICT_PAGES) == [(subject, 1.0)]
+    assert of(page, semconv.VERDICT_SINCE) == [(subject, 1_790_000_000.0)]
 
 
 def test_a_suspect_has_a_cause_but_no_figures(by_hand: Any) -> None:
@@ -114,7 +116,8 @@ def test_a_suspect_has_a_cause_but_no_figures(by_hand: Any) -> None:
 def test_what_is_not_known_has_no_series(by_hand: Any) -> None:
     """Never NaN in a page."""
     world = by_hand.world(slowdown=NAN, waste=NAN, m_w=NAN, m_s=NAN, resolvable_slowdown=NAN)
-    page = shown(by_hand.run_verdicts(by_hand.verdict(slowdown=NAN), worlds=(world,)))
+    page = shown(by_hand.run_verdicts(by_hand.verdict(slowdown=NAN, since_ns=0), worlds=(world,)))
+    assert of(page, semconv.VERDICT_SINCE) == []
     assert of(page, semconv.VERDICT_SLOWDOWN) == of(page, semconv.RUN_SLOWDOWN) == []
     assert of(page, semconv.RUN_M_W) == []
     assert of(page, semconv.RUN_GPU_TIME_LOST) == [(OF_THE_RUN, 43_200.0)]

@@ -128,6 +128,8 @@ def _add_verdict(
     _add_known(families, semconv.VERDICT_SLOWDOWN, text, verdict.slowdown)
     _add_known(families, semconv.VERDICT_LOSS, text, gpus)
     families.add(semconv.VERDICT_PAGES, text, int(verdict.pages))
+    if verdict.since_ns:
+        families.add(semconv.VERDICT_SINCE, text, verdict.since_ns // 10**9)
     families.add(semconv.VERDICT_SILENCED, text, int(is_silenced))
 
 
