@@ -102,7 +102,7 @@ def test_a_cordon_of_somebody_else_is_not_taken_for_ours(kubernetes: Kubernetes)
     (step,) = kubernetes.executor.steps(decided("cordon"))
     kubernetes.cluster.nodes["n1"]["spec"]["unschedulable"] = True
     assert kubernetes.executor.was_done(step, {}) is False
-    kubernetes.executor.perform(step, {})
+    kubernetes.executor.perform(step, kubernetes.executor.observe(step))
     assert kubernetes.executor.was_done(step, {}) is True
 
 
@@ -112,10 +112,11 @@ def test_what_the_api_server_refuses_has_failed_and_what_it_does_not_answer_is_u
 ) -> None:
     """403 changes nothing; after 500 nobody knows."""
     (step,) = kubernetes.executor.steps(decided("cordon"))
+    before = kubernetes.executor.observe(step)
     for status, kind in ((403, StepError), (404, StepError), (500, UncertainError)):
         kubernetes.cluster.failing = status
         with pytest.raises(kind, match=f"patch_node: HTTP {status}"):
-            kubernetes.executor.perform(step, {})
+            kubernetes.executor.perform(step, before)
         assert kubernetes.executor.was_done(step, {}) is None
 
 
@@ -138,7 +139,7 @@ def test_a_name_that_selects_something_else_is_refused(
     kubernetes: Kubernetes, more: dict[str, str]
 ) -> None:
     """A selector is made of it, or a path."""
-    with pytest.raises(StepError, match=r"cannot be the value of a label|not the name of a node"):
+    with pytest.raises(StepError, match=r"cannot be the value of a label|not the name of one host"):
         kubernetes.executor.steps(decided("restart_in_job", **more))
 
 

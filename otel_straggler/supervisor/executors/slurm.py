@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from otel_straggler.setting import option, text
-from otel_straggler.supervisor.executors import StepError
+from otel_straggler.supervisor.executors import (
+    StepError,
+    UncertainError,
+    check_same,
+    host_name,
+    is_words,
+    shown,
+)
 from otel_straggler.supervisor.executors.programs import Programs
-from otel_straggler.supervisor.fleet import Decision
+from otel_straggler.supervisor.fleet import Decision, SchedulerHost
 from otel_straggler.supervisor.policy import Action
 from otel_straggler.supervisor.store import Step
 
 DRAIN: Final = "drain"
 REQUEUE: Final = "requeue"
-_NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
-"""One node: Slurm would read brackets and commas as several."""
+_JOB: Final = re.compile(r"[1-9][0-9]{0,9}")
+_JOB_COLUMNS: Final = "JobID:24,ArrayJobID:24,ArrayTaskID:24,RestartCnt:24"
+"""All of them are Slurm's own numbers: what ``scontrol show job`` prints begins with the job's
+name, in which its user may write ``Restarts=9``."""
+_LISTED: Final = re.compile(r"([^,\[]*)(?:\[([^\]]*)\])?")
 
 
 def _has_one_group(pattern: str) -> bool:
@@ -32,6 +45,7 @@ class SlurmSettings:
     """The executor ``slurm``."""
 
     scontrol: str = option("scontrol", text("the path of a program", bool), "the program")
+    squeue: str = option("squeue", text("the path of a program", bool), "the program")
     job_pattern: str = option(
         r"slurm-(\d+)(?:-\d+)?",
         text("a regular expression with one group", _has_one_group),
@@ -51,61 +65,151 @@ class SlurmExecutor:
     actions: frozenset[Action] = frozenset({"restart_workload", "replace_host", "cordon", "notify"})
 
     def __init__(self, settings: SlurmSettings, programs: Programs) -> None:
-        self._scontrol = settings.scontrol
-        self._job = re.compile(settings.job_pattern)
+        self._scontrol, self._squeue = settings.scontrol, settings.squeue
+        self._job_pattern = re.compile(settings.job_pattern)
         self._programs = programs
+
+    # --- what Slurm lists ------------------------------------------------------------------------
+
+    def hosts(self) -> Mapping[str, SchedulerHost]:
+        printed = self._programs.listed([self._scontrol, "show", "node", "--all", "--oneliner"])
+        hosts = {host.name: host for host in map(_host, printed.split("\n")) if host}
+        if not hosts:
+            raise StepError(f"{self._scontrol} lists no node")
+        jobs = self._jobs_by_node()
+        return {
+            name: replace(host, allocated_to=None if jobs is None else tuple(jobs[name]))
+            for name, host in hosts.items()
+        }
+
+    def resolve(self, name: str) -> SchedulerHost:
+        host = self._node(name)[0]
+        jobs = self._jobs_by_node(f"--nodelist={host.name}")
+        return replace(host, allocated_to=None if jobs is None else tuple(jobs[host.name]))
+
+    def allocation(self, run_id: str) -> str:
+        job = self._job_pattern.fullmatch(run_id)
+        return job[1] if job is not None and _JOB.fullmatch(job[1] or "") else ""
+
+    def _node(self, name: str) -> tuple[SchedulerHost, str]:
+        """The node of exactly this name, and its line.
+
+        Slurm finds nodes by names that they do not have, as by their host's: those are refused.
+        """
+        command = [self._scontrol, "show", "node", host_name(name), "--all", "--oneliner"]
+        done = self._programs.run(command)
+        lines = [line for line in done.output.split("\n") if line.strip()]
+        hosts = [_host(line) for line in lines]
+        if done.exit_code or len(hosts) != 1 or hosts[0] is None or hosts[0].name != name:
+            names = ", ".join(shown(host.name) for host in hosts[:3] if host)
+            listed = f"it lists {names} for it" if names else done.shown
+            text = f"Slurm lists no node whose NodeName is exactly {shown(name)}: {listed}"
+            raise StepError(f"{text}. Nothing was done")
+        return hosts[0], lines[0]
+
+    def _jobs_by_node(self, *options: str) -> Mapping[str, list[str]] | None:
+        """Ids of jobs by the nodes that they have; None if Slurm does not say."""
+        command = [self._squeue, "--noheader", "--all", *options, "--format=%A %N"]
+        try:
+            printed = self._programs.listed(command)
+        except (StepError, UncertainError):
+            return None
+        jobs: dict[str, list[str]] = defaultdict(list)
+        for line in printed.split("\n"):
+            job, _, nodes = line.strip().partition(" ")
+            for node in expanded(nodes):
+                jobs[node].append(job)
+        return jobs
+
+    def _job(self, number: str) -> tuple[str, int]:
+        """The job of exactly this number, as ``scontrol`` names it alone, and its restarts. The
+        number of an array is also that of one of its tasks, and would be all of them."""
+        options = ("--noheader", "--all", "--states=all", f"--jobs={number}")
+        printed = self._programs.listed([self._squeue, *options, f"--Format={_JOB_COLUMNS}"])
+        rows = [line.split() for line in printed.split("\n") if line.split()[:1] == [number]]
+        if len(rows) != 1 or len(rows[0]) != 4 or not rows[0][3].isdecimal():
+            text = (
+                f"Slurm lists {len(rows)} jobs whose number is exactly {number}, or not how often"
+            )
+            raise StepError(f"{text} it was restarted. Nothing was done")
+        _, array, task, restarts = rows[0]
+        is_task = array.isdecimal() and task.isdecimal()
+        return (f"{array}_{task}" if is_task else number), int(restarts)
+
+    # --- steps -----------------------------------------------------------------------------------
 
     def steps(self, decision: Decision) -> tuple[Step, ...]:
         drain = decision.action in ("cordon", "replace_host")
         runs_there = decision.action == "replace_host" and decision.run_id
         requeue = runs_there or decision.action == "restart_workload"
         return (
-            *([self._drain(decision)] if drain else []),
+            *([_drain(decision)] if drain else []),
             *([self._requeue(decision)] if requeue else []),
         )
 
-    def _drain(self, decision: Decision) -> Step:
-        if not _NODE.fullmatch(decision.host):
-            raise StepError(f"{decision.host!r:.80} is not the name of one Slurm node")
-        reason = f"{_mark(decision.cause_id)} {decision.code}"
-        return Step(verb=DRAIN, target=decision.host, arguments={"reason": reason})
-
     def _requeue(self, decision: Decision) -> Step:
-        job = self._job.fullmatch(decision.run_id)
-        if job is None or not job[1].isascii() or not job[1].isdecimal():
-            text = f"the run {decision.run_id!r:.80} does not name a job of slurm.job_pattern"
+        job = self.allocation(decision.run_id)
+        if not job:
+            text = f"the run {shown(decision.run_id)} does not name a job of slurm.job_pattern"
             raise StepError(text)
-        return Step(verb=REQUEUE, target=job[1], arguments={})
+        return Step(verb=REQUEUE, target=job, arguments={})
 
     def observe(self, step: Step) -> dict[str, Any]:
-        return {"restarts": self._restarts(step.target)} if step.verb == REQUEUE else {}
-
-    def perform(self, step: Step, before: dict[str, Any]) -> str:  # noqa: ARG002
         if step.verb == DRAIN:
-            node, reason = f"NodeName={step.target}", f"Reason={step.arguments['reason']}"
+            host, _ = self._node(step.target)
+            check_same(host, step.arguments.get("host_id", ""))
+            return {"node": host.name}
+        job, restarts = self._job(step.target)
+        return {"job": job, "restarts": restarts}
+
+    def perform(self, step: Step, before: dict[str, Any]) -> str:
+        if step.verb == DRAIN:
+            node, reason = f"NodeName={before['node']}", f"Reason={step.arguments['reason']}"
             command = [self._scontrol, "update", node, "State=DRAIN", reason]
         else:
-            command = [self._scontrol, "requeue", step.target]
-        return self._programs.checked(command).strip()[-500:]
+            command = [self._scontrol, "requeue", before["job"]]
+        return self._programs.checked(command)
 
     def was_done(self, step: Step, before: dict[str, Any]) -> bool | None:
         try:
             if step.verb == DRAIN:
-                shown = self._show("node", step.target)
+                line = self._node(step.target)[1]
                 mark = step.arguments["reason"].partition(" ")[0]
-                return "DRAIN" in _field(shown, "State") and mark in _field(shown, "Reason")
-            return self._restarts(step.target) > before["restarts"] or None
+                return "DRAIN" in _field(line, "State") and mark in _field(line, "Reason")
+            return self._job(step.target)[1] > before["restarts"] or None
         except StepError:
             return None
 
-    def _restarts(self, job: str) -> int:
-        restarts = _field(self._show("job", job), "Restarts")
-        if not restarts.isdecimal():
-            raise StepError(f"Slurm does not say how often job {job} was restarted")
-        return int(restarts)
 
-    def _show(self, what: str, name: str) -> str:
-        return self._programs.checked([self._scontrol, "show", what, name, "--oneliner"])
+def expanded(hostlist: str) -> Iterator[str]:
+    """The names of a list of nodes as Slurm writes it.
+
+    >>> list(expanded("login,gpu[08-10,12],r[1-2]n[3,5]"))
+    ['login', 'gpu08', 'gpu09', 'gpu10', 'gpu12', 'r1n3', 'r1n5', 'r2n3', 'r2n5']
+    """
+    for each in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", hostlist):
+        parts = [
+            [text + number for number in (_numbers(numbers) if numbers else ("",))]
+            for text, numbers in _LISTED.findall(each)
+        ]
+        yield from map("".join, itertools.product(*parts))
+
+
+def _numbers(ranges: str) -> Iterator[str]:
+    for each in ranges.split(","):
+        first, _, last = each.partition("-")
+        if last and first.isdecimal() and last.isdecimal():
+            yield from (f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1))
+        else:
+            yield each
+
+
+def _drain(decision: Decision) -> Step:
+    code = decision.code if is_words(decision.code) else "see the journal"
+    arguments = {
+        "reason": f"{_mark(decision.cause_id)} {code}", "host_id": decision.host_id
+    }  # fmt: skip
+    return Step(verb=DRAIN, target=host_name(decision.host), arguments=arguments)
 
 
 def _mark(cause_id: str) -> str:
@@ -113,11 +217,22 @@ def _mark(cause_id: str) -> str:
     return f"otel-straggler:{hashlib.sha256(cause_id.encode()).hexdigest()[:12]}"
 
 
-def _field(shown: str, name: str) -> str:
-    """The value of ``Name=value`` in what scontrol shows.
+def _host(line: str) -> SchedulerHost | None:
+    """The node of a line; None if it is none. Slurm's ids of nodes are their names, so the id is
+    the machine behind the name."""
+    name = re.match(r"NodeName=(\S+)", line)
+    if name is None:
+        return None
+    machine = f"{_field(line, 'NodeHostName')}/{_field(line, 'NodeAddr')}"
+    state = _field(line, "State")
+    return SchedulerHost(name=name[1], id=machine, is_cordoned="DRAIN" in state)
+
+
+def _field(line: str, name: str) -> str:
+    """The value of ``Name=value`` in a line of scontrol.
 
     >>> _field("NodeName=a State=IDLE+DRAIN Reason=x y [me@2026]", "State")
     'IDLE+DRAIN'
     """
-    result = re.search(rf"(?:^|\s){name}=(\S*)", shown)
+    result = re.search(rf"(?:^|\s){name}=(\S*)", line)
     return result[1] if result else ""
