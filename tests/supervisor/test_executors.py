@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.errors import ConfigError
 from otel_straggler.setting import read_section
 from otel_straggler.supervisor.executors import Executor, PrintExecutor, StepError, UncertainError
+from otel_straggler.supervisor.executors import programs as module_of_programs
 from otel_straggler.supervisor.executors.programs import Programs
 from otel_straggler.supervisor.executors.shell import ShellExecutor, ShellSettings
 from otel_straggler.supervisor.executors.slurm import SlurmExecutor, SlurmSettings
@@ -111,6 +113,49 @@ def test_a_command_that_fails_is_an_error_with_the_end_of_its_output(tmp_path: P
         performed(executor, decided("cordon"))
     with pytest.raises(StepError, match="cannot be started"):
         performed(executor, decided("scale_up"))
+
+
+def test_what_a_program_prints_is_one_bounded_line_of_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end; a list that is longer is no list."""
+    monkeypatch.setattr(module_of_programs, "MAX_OUTPUT", 100_000)
+    printing = [sys.executable, "-c", "print('x\\n' * 500_000 + 'a\\nERROR \\x1b[2J forged')"]
+    (text,) = performed(shell(tmp_path, commands={"cordon": printing}), decided("cordon"))
+    assert text.endswith("x x a ERROR \N{REPLACEMENT CHARACTER}[2J forged")
+    assert len(text) == 500
+    with pytest.raises(StepError, match="prints more than 100000 bytes"):
+        shell(tmp_path, list_hosts=printing).hosts()
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ("n1 a\nn2 b\n\n", {"n1": "a", "n2": "b"}),
+        ("  n1\t a  more \n", {"n1": "a"}),
+        ("n1\n", {"n1": ""}),
+        ("", None),
+        ("n1 a\nn1 b\n", None),
+    ],
+)
+def test_a_list_has_each_host_once(
+    printed: str, expected: dict[str, str] | None, tmp_path: Path
+) -> None:
+    """One a line, with its id."""
+    executor = shell(tmp_path, list_hosts=[sys.executable, "-c", f"print({printed!r}, end='')"])
+    if expected is None:
+        with pytest.raises(StepError, match="expected each host once"):
+            executor.hosts()
+    else:
+        assert {name: host.id for name, host in (executor.hosts() or {}).items()} == expected
+
+
+def test_a_list_that_fails_lets_nothing_be_done(tmp_path: Path) -> None:
+    """Nor is the name taken for a host."""
+    failing = [sys.executable, "-c", "raise SystemExit('no answer')"]
+    executor = shell(tmp_path, list_hosts=failing, commands={"cordon": [*ECHO, "{host}"]})
+    with pytest.raises(StepError, match="exit code 1: no answer"):
+        performed(executor, decided("cordon"))
 
 
 def test_after_the_deadline_nobody_can_say_what_was_done(tmp_path: Path) -> None:
@@ -222,6 +267,89 @@ def test_a_host_without_a_run_is_only_drained(tmp_path: Path) -> None:
     """As a spare."""
     steps = SlurmStandIn(tmp_path).executor.steps(decided("replace_host", run_id=""))
     assert [step.verb for step in steps] == ["drain"]
+
+
+def test_slurm_says_what_runs_where_and_what_is_drained(tmp_path: Path) -> None:
+    """In its own ids, by which a run is known."""
+    stub = SlurmStandIn(tmp_path)
+    performed(stub.executor, decided("cordon", host="n3"))
+    hosts = stub.executor.hosts()
+    assert [(h.name, h.is_cordoned, h.allocated_to) for h in hosts.values()] == [
+        ("n1", False, ("7",)), ("n2", False, ("7",)), ("n3", True, ()),
+    ]  # fmt: skip
+    assert stub.executor.resolve("n1") == hosts["n1"]
+    assert stub.executor.allocation("slurm-7-2") in (hosts["n1"].allocated_to or ())
+    assert stub.executor.allocation("llama") == ""
+    (tmp_path / "squeue").unlink()
+    assert stub.executor.hosts()["n1"].allocated_to is None, "unknown is not idle"
+    assert stub.executor.resolve("n1").allocated_to is None
+
+
+def test_of_an_array_one_task_is_requeued(tmp_path: Path) -> None:
+    """The number of the array is also that of its last task, and would be all of them."""
+    stub = SlurmStandIn(tmp_path)
+    (job,) = stub.now["jobs"]
+    tasks = [{**job, "id": n, "array": "9", "task": t} for n, t in (("10", "0"), ("9", "1"))]
+    stub.change(jobs=tasks)
+    performed(stub.executor, decided("restart_workload", run_id="slurm-9"))
+    assert stub.changes == [["requeue", "9_1"]]
+    assert [each["n"] for each in stub.now["jobs"]] == [4, 5]
+
+
+@pytest.mark.parametrize(("owner", "is_theirs"), [("ml", True), ("alice", False), ("", False)])
+def test_a_team_names_no_job_of_another(owner: str, is_theirs: bool, tmp_path: Path) -> None:
+    """Where the name of a run says whose job it is, Slurm has to say the same."""
+    stub = SlurmStandIn(tmp_path)
+    settings = SlurmSettings(
+        scontrol=str(tmp_path / "scontrol"),
+        squeue=str(tmp_path / "squeue"),
+        job_pattern=r"(?P<account>[^/]*)/slurm-(?P<job>\d+)",
+    )
+    executor = SlurmExecutor(settings, programs(tmp_path))
+    decision = decided("restart_workload", run_id=f"{owner}/slurm-7")
+    allocated = executor.hosts()["n1"].allocated_to or ()
+    assert (executor.allocation(decision.run_id) in allocated) == is_theirs
+    if is_theirs:
+        performed(executor, decision)
+    else:
+        with pytest.raises(StepError, match="Slurm lists '7 account=ml'"):
+            performed(executor, decision)
+    assert len(stub.changes) == is_theirs
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_right"),
+    [
+        (r"job-(\d+)", True),
+        (r"job-(?P<job>\d+)", True),
+        (r"(?P<user>\w+)/(?P<job>\d+)", True),
+        (r"(?P<user>\w+)/(?P<account>\w+)/(?P<job>\d+)", True),
+        (r"(?P<user>\w+)/(\d+)", False),
+        (r"(?P<team>\w+)/(?P<job>\d+)", False),
+        (r"(?P<user>\d+)", False),
+        ("job", False),
+        ("(", False),
+    ],
+)
+def test_a_pattern_of_jobs_names_a_job_and_perhaps_its_owner(pattern: str, is_right: bool) -> None:
+    """Any other stops the start."""
+    section = {"job_pattern": pattern}
+    if is_right:
+        assert read_section(SlurmSettings, section, "slurm").job_pattern == pattern
+    else:
+        with pytest.raises(ConfigError, match="groups named job and user or account"):
+            read_section(SlurmSettings, section, "slurm")
+
+
+def test_a_node_that_is_gone_since_the_decision_is_not_drained(tmp_path: Path) -> None:
+    """Slurm would have taken the name for something else, such as a set of nodes."""
+    stub = SlurmStandIn(tmp_path)
+    (drain,) = stub.executor.steps(decided("cordon"))
+    nodes = stub.now["nodes"]
+    stub.change(nodes={"n2": nodes["n2"], "n3": nodes["n3"]}, sets={"n1": ["n2", "n3"]})
+    with pytest.raises(StepError, match="whose NodeName is exactly 'n1': it lists 'n2', 'n3'"):
+        stub.executor.observe(drain)
+    assert stub.drained == []
 
 
 @pytest.mark.real_server

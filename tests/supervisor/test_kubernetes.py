@@ -97,6 +97,39 @@ def test_a_pod_that_has_been_replaced_is_not_deleted(kubernetes: Kubernetes) -> 
 
 
 @needs_library
+def test_a_node_that_got_the_name_of_another_is_not_cordoned(kubernetes: Kubernetes) -> None:
+    """Neither between the decision and the step, nor within the step, nor after a crash."""
+    (step,) = kubernetes.executor.steps(decided("cordon", host_id="of-n1"))
+    before = kubernetes.executor.observe(step)
+    kubernetes.cluster.nodes["n1"]["metadata"]["uid"] = "of-another"
+    with pytest.raises(StepError, match="n1 is another host than the decision was about"):
+        kubernetes.executor.observe(step)
+    with pytest.raises(StepError, match="patch_node: HTTP 422"):
+        kubernetes.executor.perform(step, before)
+    assert kubernetes.executor.was_done(step, before) is None
+    assert kubernetes.cluster.changes == []
+
+
+@needs_library
+def test_all_nodes_are_listed_with_what_runs_there(kubernetes: Kubernetes) -> None:
+    """However many pages that are."""
+    cluster = kubernetes.cluster
+    for n in range(3, 1_200):
+        cluster.nodes[f"n{n}"] = {"metadata": {"name": f"n{n}", "uid": f"of-n{n}"}, "spec": {}}
+        cluster.add_pod(f"wide-{n}", f"w{n}", f"n{n}", "wide")
+    cluster.pods["wide-3"]["status"] = {"phase": "Succeeded"}
+    cluster.nodes["n4"]["spec"]["unschedulable"] = True
+    hosts = kubernetes.executor.hosts()
+    assert len(hosts) == 1_199
+    assert hosts["n1"].allocated_to == ("llama", "other")
+    assert hosts["n3"].allocated_to == ()
+    assert hosts["n1199"].allocated_to == ("wide",)
+    assert [host.name for host in hosts.values() if host.is_cordoned] == ["n4"]
+    assert kubernetes.executor.allocation("wide") == "wide"
+    assert kubernetes.executor.allocation("team/wide") == ""
+
+
+@needs_library
 def test_a_cordon_of_somebody_else_is_not_taken_for_ours(kubernetes: Kubernetes) -> None:
     """After a crash it is done again, which changes only the annotation."""
     (step,) = kubernetes.executor.steps(decided("cordon"))

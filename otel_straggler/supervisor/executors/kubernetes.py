@@ -96,7 +96,11 @@ class KubernetesExecutor:
 
     def _node(self, name: str) -> Any:
         """The node of exactly this name."""
-        node = self._ask(self._core.read_node, _checked(name))
+        try:
+            node = self._ask(self._core.read_node, _checked(name))
+        except _GoneError:
+            text = f"the API server has no node whose name is exactly {shown(name)}"
+            raise _GoneError(f"{text}. Nothing was done") from None
         if node.metadata.name != name or not node.metadata.uid:
             text = f"the API server returns {shown(str(node.metadata.name))} for {shown(name)}"
             raise StepError(f"{text}. Nothing was done")

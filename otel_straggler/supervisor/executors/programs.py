@@ -83,7 +83,7 @@ class Programs:
         return _succeeded(command, self.run(command)).end
 
     def listed(self, command: Sequence[str]) -> str:
-        """The whole output of a program that changes nothing, beside any other.
+        """The whole output of a program that changes nothing, alongside any other.
 
         Raises:
             StepError: it cannot be started, fails, or prints too much.
