@@ -1,5 +1,6 @@
-"""Stand-ins of ``scontrol`` and ``squeue``, as trusting as the real ones: ``ALL``, sets of nodes,
-ranges, and the names of hosts behind nodes are names to them."""
+"""Stand-ins of ``scontrol`` and ``squeue``. To update, ``ALL``, sets of nodes, ranges, and the
+machine behind a node are names of nodes to them, as to Slurm 22.05; to show, too, where that takes
+ranges only."""
 
 from __future__ import annotations
 
@@ -58,6 +59,7 @@ if words[0] == "requeue":
     ended()
 if words[0] == "update":
     fields = dict(word.partition("=")[::2] for word in words[1:])
+    now["sets"].update(now["hidden_sets"])
     chosen = named(fields["NodeName"])
     for name in chosen:
         nodes[name].update(state="IDLE+DRAIN", reason=fields["Reason"])
@@ -85,7 +87,8 @@ class SlurmStandIn:
         nodes = {name: _node(f"{name}.cluster") for name in ("n1", "n2", "n3")}
         job = {"id": "7", "array": "7", "task": "N/A", "n": 4, "nodes": "n[1-2]"}
         job.update(user="alice", account="ml")
-        now = {"calls": [], "nodes": nodes, "sets": {"gpus": ["n2", "n3"]}, "jobs": [job]}
+        sets = {"sets": {"gpus": ["n2", "n3"]}, "hidden_sets": {}}
+        now = {"calls": [], "nodes": nodes, "jobs": [job], **sets}
         self._state.write_text(json.dumps(now))
         for name in ("scontrol", "squeue"):
             text = _PROGRAM.format(python=sys.executable, state=str(self._state))

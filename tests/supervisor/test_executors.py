@@ -33,7 +33,7 @@ NASTY = ["n;id", "$(id)", "`id`", "a b", "'", '"', "n\n", "*", "|cat", "{run_id}
 
 def decided(action: Action, **more: Any) -> Decision:
     values = {"host": "n1", "run_id": "slurm-7", "code": "xid_79", "rule": "r", **more}
-    return Decision(cause_id="alert:1:2", at_unix_s=NOW_S, action=action, **values)
+    return Decision(at_unix_s=NOW_S, action=action, **{"cause_id": "alert:1:2", **values})
 
 
 def programs(folder: Path, timeout_s: float = 20.0) -> Programs:
@@ -228,7 +228,8 @@ def test_slurm_drains_the_node_and_requeues_the_job(tmp_path: Path) -> None:
     """The reason names the cause, and its code only if that is a word."""
     stub = SlurmStandIn(tmp_path)
     performed(stub.executor, decided("replace_host", run_id="slurm-7-2"))
-    performed(stub.executor, decided("cordon", host="n2", code="x\tState=RESUME NodeName=n3"))
+    other = {"cause_id": "alert:3:4", "code": "x\tState=RESUME NodeName=n3"}
+    performed(stub.executor, decided("cordon", host="n2", **other))
     drain, requeue, other = stub.changes
     assert drain[:3] == ["update", "NodeName=n1", "State=DRAIN"]
     assert drain[3].startswith("Reason=otel-straggler:")
@@ -350,6 +351,16 @@ def test_a_node_that_is_gone_since_the_decision_is_not_drained(tmp_path: Path) -
     with pytest.raises(StepError, match="whose NodeName is exactly 'n1': it lists 'n2', 'n3'"):
         stub.executor.observe(drain)
     assert stub.drained == []
+
+
+def test_a_set_of_nodes_with_the_name_of_a_node_is_reported(tmp_path: Path) -> None:
+    """Slurm lists sets nowhere, so it is noticed only afterwards."""
+    stub = SlurmStandIn(tmp_path)
+    stub.change(hidden_sets={"n1": ["n1", "n3"]})
+    with pytest.raises(
+        UncertainError, match=r"drained more than n1: n3\. slurm\.conf has a NodeSet"
+    ):
+        performed(stub.executor, decided("cordon"))
 
 
 @pytest.mark.real_server

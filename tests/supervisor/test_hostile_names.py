@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import itertools
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -19,9 +21,13 @@ from otel_straggler.supervisor.executors import Executor, PrintExecutor, StepErr
 from otel_straggler.supervisor.executors.kubernetes import KubernetesExecutor, KubernetesSettings
 from otel_straggler.supervisor.executors.programs import Programs
 from otel_straggler.supervisor.executors.shell import ShellExecutor, ShellSettings
+from otel_straggler.supervisor.executors.slurm import SlurmExecutor, SlurmSettings
 from otel_straggler.supervisor.fleet import Decision
 from otel_straggler.supervisor.policy import ACTIONS
 
+from ..platforms import slurm_cluster
+from ..platforms.slurm_cluster import MISSING, has_daemons
+from ..waiting import eventually
 from .hostile_names import MALFORMED, RUNS, UNLISTED
 from .kubernetes_server import running_cluster
 from .slurm_programs import SlurmStandIn
@@ -162,3 +168,66 @@ def test_a_forged_host_drains_nothing_and_status_says_why(name: str, tmp_path: P
     (line,) = [each for each in status_lines(scene.engine.status(10)) if "because of Any" in each]
     assert "failed" in line
     assert "Nothing was done" in line
+
+
+@pytest.mark.real_server
+@pytest.mark.nightly
+def test_no_name_drains_a_node_of_a_real_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of four, two of which are a set; the name of one drains it alone, and a task is requeued
+    without its array."""
+    if not has_daemons():
+        pytest.skip(MISSING)
+    more = (
+        "NodeName=n[1-3] NodeHostname=h[1-3] NodeAddr=127.0.0.1 Port=[23401-23403] Feature=a100\n"
+        "NodeSet=gpus Nodes=n[2-3]\nNodeSet=featured Feature=a100\n"
+        "PartitionName=others Nodes=n[1-3] State=UP"
+    )
+    with slurm_cluster.running_cluster(tmp_path, more) as env:
+        for name, value in env.items():
+            monkeypatch.setenv(name, value)
+        executor = SlurmExecutor(SlurmSettings(), Programs(tmp_path / "lock", 30.0))
+        target = Target(executor, lambda: drained(executor))
+        assert len(executor.hosts()) == 4
+        names = [*itertools.chain(*MALFORMED.values()), *UNLISTED, "h1", "featured", "others"]
+        for name in names:
+            check_refused(target, name, tried(target, ["cordon"], host=name))
+        assert tried(target, ["cordon"], host="n1") == [""]
+        assert target.done() == ["n1"]
+        forged = ["a Restarts=99", "a\n   Requeue=1 Restarts=99 BatchFlag=1"]
+        for options in (*(f"--job-name={name}" for name in forged), "--array=0-1"):
+            check_requeued_alone(executor, submitted(options))
+
+
+def submitted(option: str) -> str:
+    """The number of a job that runs, or of the array of its tasks."""
+    command = ["sbatch", "--parsable", "--requeue", "--output=/dev/null", option]
+    printed = subprocess.check_output([*command, "--wrap=sleep 600"], text=True).strip()
+    eventually(lambda: "RUNNING" in listed("--jobs", printed, "--format=%T"), 60)
+    eventually(lambda: "PENDING" not in listed("--jobs", printed, "--format=%T"), 60)
+    return printed
+
+
+def listed(*options: str) -> list[str]:
+    return subprocess.check_output(["squeue", "--noheader", *options], text=True).split()
+
+
+def check_requeued_alone(executor: SlurmExecutor, job: str) -> None:
+    """The job, or of an array the task of the same number, was restarted, and nothing else."""
+    decision = Decision(
+        cause_id="alert:1:2", at_unix_s=NOW_S, action="restart_workload", run_id=f"slurm-{job}"
+    )
+    (step,) = executor.steps(decision)
+    before = executor.observe(step)
+    assert before["restarts"] == 0
+    assert executor.was_done(step, before) is None
+    executor.perform(step, before)
+    eventually(lambda: executor.was_done(step, before) is True, 60)
+    restarts = listed("--states=all", "--Format=JobID:20,RestartCnt:20", "--jobs", job)
+    assert dict(zip(restarts[::2], restarts[1::2], strict=True))[job] == "1"
+    assert sum(map(int, restarts[1::2])) == 1
+
+
+def drained(executor: SlurmExecutor) -> list[str]:
+    return [name for name, host in executor.hosts().items() if host.is_cordoned]

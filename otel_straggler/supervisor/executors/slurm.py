@@ -83,8 +83,7 @@ class SlurmExecutor:
     # --- what Slurm lists ------------------------------------------------------------------------
 
     def hosts(self) -> Mapping[str, SchedulerHost]:
-        printed = self._programs.listed([self._scontrol, "show", "node", "--all", "--oneliner"])
-        hosts = {host.name: host for host in map(_host, printed.split("\n")) if host}
+        hosts = {host.name: host for host, _ in self._nodes()}
         if not hosts:
             raise StepError(f"{self._scontrol} lists no node")
         jobs = self._jobs_by_node()
@@ -106,6 +105,11 @@ class SlurmExecutor:
     def _allocation(self, job: str, owner: Mapping[str, str | None]) -> str:
         """The job, and whose it is if names of runs say that."""
         return " ".join([job, *(f"{each}={owner[each]}" for each in self._owners)])
+
+    def _nodes(self) -> list[tuple[SchedulerHost, str]]:
+        """All nodes, and their lines."""
+        printed = self._programs.listed([self._scontrol, "show", "node", "--all", "--oneliner"])
+        return [(host, line) for line in printed.split("\n") if (host := _host(line))]
 
     def _node(self, name: str) -> tuple[SchedulerHost, str]:
         """The node of exactly this name, and its line.
@@ -189,19 +193,31 @@ class SlurmExecutor:
         return self._job(step.target, step.arguments.get("allocation", step.target))
 
     def perform(self, step: Step, before: dict[str, Any]) -> str:
-        if step.verb == DRAIN:
-            node, reason = f"NodeName={before['node']}", f"Reason={step.arguments['reason']}"
-            command = [self._scontrol, "update", node, "State=DRAIN", reason]
-        else:
-            command = [self._scontrol, "requeue", before["job"]]
-        return self._programs.checked(command)
+        if step.verb == REQUEUE:
+            return self._programs.checked([self._scontrol, "requeue", before["job"]])
+        node, reason = f"NodeName={before['node']}", f"Reason={step.arguments['reason']}"
+        text = self._programs.checked([self._scontrol, "update", node, "State=DRAIN", reason])
+        self._check_alone(before["node"], _mark_in(step))
+        return text
+
+    def _check_alone(self, node: str, mark: str) -> None:
+        """Check that no other node was drained with one. Slurm accepts a ``NodeSet`` that has the
+        name of a node, drains the set for it, and lists sets nowhere.
+
+        Raises:
+            UncertainError: there is such a set.
+        """
+        marked = [host.name for host, line in self._nodes() if mark in _field(line, "Reason")]
+        if others := [name for name in marked if name != node]:
+            names = f"{', '.join(others[:10])}{' and more' if len(others) > 10 else ''}"
+            text = f"Slurm drained more than {node}: {names}. slurm.conf has a NodeSet of that name"
+            raise UncertainError(f"{text}. Rename it, and resume the nodes that are well")
 
     def was_done(self, step: Step, before: dict[str, Any]) -> bool | None:
         try:
             if step.verb == DRAIN:
                 line = self._node(step.target)[1]
-                mark = step.arguments["reason"].partition(" ")[0]
-                return "DRAIN" in _field(line, "State") and mark in _field(line, "Reason")
+                return "DRAIN" in _field(line, "State") and _mark_in(step) in _field(line, "Reason")
             return self._requeued(step)[1] > before["restarts"] or None
         except StepError:
             return None
@@ -246,6 +262,10 @@ def _drain(decision: Decision) -> Step:
 def _mark(cause_id: str) -> str:
     """Names a cause in a reason; without blanks."""
     return f"otel-straggler:{hashlib.sha256(cause_id.encode()).hexdigest()[:12]}"
+
+
+def _mark_in(step: Step) -> str:
+    return str(step.arguments["reason"].partition(" ")[0])
 
 
 def _host(line: str) -> SchedulerHost | None:
