@@ -45,7 +45,7 @@ if sys.argv[0].endswith("squeue"):
     if "--jobs" in options:
         chosen = [j for j in jobs if options["--jobs"] in (j["id"], j["array"])]
         for job in chosen:
-            keys = ("id", "array", "task", "n", "user", "account")
+            keys = ("id", "array", "task", "n", "state", "user", "account")
             print("".join(f"{{job[key]:<256}}" for key in keys))
         ended("" if chosen else "slurm_load_jobs error: Invalid job id specified")
     for job in jobs:
@@ -86,7 +86,7 @@ class SlurmStandIn:
         self._state = folder / "state.json"
         nodes = {name: _node(f"{name}.cluster") for name in ("n1", "n2", "n3")}
         job = {"id": "7", "array": "7", "task": "N/A", "n": 4, "nodes": "n[1-2]"}
-        job.update(user="alice", account="ml")
+        job.update(state="RUNNING", user="alice", account="ml")
         sets = {"sets": {"gpus": ["n2", "n3"]}, "hidden_sets": {}}
         now = {"calls": [], "nodes": nodes, "jobs": [job], **sets}
         self._state.write_text(json.dumps(now))

@@ -297,6 +297,22 @@ def test_of_an_array_one_task_is_requeued(tmp_path: Path) -> None:
     assert [each["n"] for each in stub.now["jobs"]] == [4, 5]
 
 
+@pytest.mark.parametrize(
+    ("state", "requeued"),
+    [("RUNNING", 1), ("FAILED", 1), ("NODE_FAIL", 1), ("COMPLETED", 0), ("CANCELLED by 0", 0)],
+)
+def test_a_job_that_is_over_is_not_run_again(state: str, requeued: int, tmp_path: Path) -> None:
+    """By an alert that comes late, or is forged; Slurm itself would."""
+    stub = SlurmStandIn(tmp_path)
+    stub.change(jobs=[{**job, "state": state} for job in stub.now["jobs"]])
+    if requeued:
+        performed(stub.executor, decided("restart_workload"))
+    else:
+        with pytest.raises(StepError, match=f"job 7 is {state}, and is not run again"):
+            performed(stub.executor, decided("restart_workload"))
+    assert len(stub.changes) == requeued
+
+
 @pytest.mark.parametrize(("owner", "is_theirs"), [("ml", True), ("alice", False), ("", False)])
 def test_a_team_names_no_job_of_another(owner: str, is_theirs: bool, tmp_path: Path) -> None:
     """Where the name of a run says whose job it is, Slurm has to say the same."""

@@ -29,9 +29,13 @@ REQUEUE: Final = "requeue"
 _JOB: Final = re.compile(r"[1-9][0-9]{0,9}")
 _OWNERS: Final = ("user", "account")
 _WIDTH: Final = 256
-_JOB_COLUMNS: Final = ("JobID", "ArrayJobID", "ArrayTaskID", "RestartCnt", "UserName", "Account")
+_JOB_COLUMNS: Final = (
+    "JobID", "ArrayJobID", "ArrayTaskID", "RestartCnt", "State", "UserName", "Account",
+)  # fmt: skip
 """Slurm's own words alone: what ``scontrol show job`` prints begins with the job's name, in which
 its user may write ``Restarts=9``."""
+_OVER: Final = ("COMPLETED", "CANCELLED")
+"""States of jobs that Slurm would requeue, and nobody wants to run again."""
 _LISTED: Final = re.compile(r"([^,\[]*)(?:\[([^\]]*)\])?")
 
 
@@ -107,9 +111,8 @@ class SlurmExecutor:
         return " ".join([job, *(f"{each}={owner[each]}" for each in self._owners)])
 
     def _nodes(self) -> list[tuple[SchedulerHost, str]]:
-        """All nodes, and their lines."""
-        printed = self._programs.listed([self._scontrol, "show", "node", "--all", "--oneliner"])
-        return [(host, line) for line in printed.split("\n") if (host := _host(line))]
+        command = [self._scontrol, "show", "node", "--all", "--oneliner"]
+        return _hosts(self._programs.listed(command))
 
     def _node(self, name: str) -> tuple[SchedulerHost, str]:
         """The node of exactly this name, and its line.
@@ -118,14 +121,13 @@ class SlurmExecutor:
         """
         command = [self._scontrol, "show", "node", host_name(name), "--all", "--oneliner"]
         done = self._programs.run(command)
-        lines = [line for line in done.output.split("\n") if line.strip()]
-        hosts = [_host(line) for line in lines]
-        if done.exit_code or len(hosts) != 1 or hosts[0] is None or hosts[0].name != name:
-            names = ", ".join(shown(host.name) for host in hosts[:3] if host)
+        nodes = _hosts(done.output)
+        if done.exit_code or [host.name for host, _ in nodes] != [name]:
+            names = ", ".join(shown(host.name) for host, _ in nodes[:3])
             listed = f"it lists {names} for it" if names else done.shown
             text = f"Slurm lists no node whose NodeName is exactly {shown(name)}: {listed}"
             raise StepError(f"{text}. Nothing was done")
-        return hosts[0], lines[0]
+        return nodes[0]
 
     def _jobs_by_node(self, *options: str) -> Mapping[str, list[str]] | None:
         """Ids of jobs by the nodes that they have; None if Slurm does not say."""
@@ -142,9 +144,9 @@ class SlurmExecutor:
                 jobs[node].append(allocation)
         return jobs
 
-    def _job(self, number: str, allocation: str) -> tuple[str, int]:
-        """The job of exactly this number, as ``scontrol`` names it alone, and its restarts. The
-        number of an array is also that of one of its tasks, and would be all of them."""
+    def _job(self, number: str, allocation: str) -> tuple[str, int, str]:
+        """The job of exactly this number, as ``scontrol`` names it alone, its restarts, and its
+        state. The number of an array is also that of one of its tasks, and would be all of them."""
         columns = ",".join(f"{name}:{_WIDTH}" for name in _JOB_COLUMNS)
         options = ("--noheader", "--all", "--states=all", f"--jobs={number}")
         printed = self._programs.listed([self._squeue, *options, f"--Format={columns}"])
@@ -154,13 +156,13 @@ class SlurmExecutor:
                 f"Slurm lists {len(rows)} jobs whose number is exactly {number}, or not how often"
             )
             raise StepError(f"{text} it was restarted. Nothing was done")
-        _, array, task, restarts, user, account = rows[0]
+        _, array, task, restarts, state, user, account = rows[0]
         listed = self._allocation(number, {"user": user, "account": account})
         if listed != allocation:
             text = f"the run names the job {shown(allocation)}, and Slurm lists {shown(listed)}"
             raise StepError(f"{text}. Nothing was done")
         is_task = array.isdecimal() and task.isdecimal()
-        return (f"{array}_{task}" if is_task else number), int(restarts)
+        return (f"{array}_{task}" if is_task else number), int(restarts), state
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -186,10 +188,12 @@ class SlurmExecutor:
             host, _ = self._node(step.target)
             check_same(host, step.arguments.get("host_id", ""))
             return {"node": host.name}
-        job, restarts = self._requeued(step)
+        job, restarts, state = self._requeued(step)
+        if state.startswith(_OVER):
+            raise StepError(f"job {job} is {state}, and is not run again. Nothing was done")
         return {"job": job, "restarts": restarts}
 
-    def _requeued(self, step: Step) -> tuple[str, int]:
+    def _requeued(self, step: Step) -> tuple[str, int, str]:
         return self._job(step.target, step.arguments.get("allocation", step.target))
 
     def perform(self, step: Step, before: dict[str, Any]) -> str:
@@ -266,6 +270,11 @@ def _mark(cause_id: str) -> str:
 
 def _mark_in(step: Step) -> str:
     return str(step.arguments["reason"].partition(" ")[0])
+
+
+def _hosts(printed: str) -> list[tuple[SchedulerHost, str]]:
+    """Nodes and their lines; some Reason may have further lines."""
+    return [(host, line) for line in printed.split("\n") if (host := _host(line))]
 
 
 def _host(line: str) -> SchedulerHost | None:
