@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import itertools
+import posixpath
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -12,16 +15,19 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from otel_straggler.cli.supervise import status_lines
 from otel_straggler.setting import read_section
-from otel_straggler.supervisor.executors import Executor, PrintExecutor, StepError
+from otel_straggler.supervisor.executors import Executor, PrintExecutor, StepError, host_name
 from otel_straggler.supervisor.executors.kubernetes import KubernetesExecutor, KubernetesSettings
-from otel_straggler.supervisor.executors.programs import Programs
+from otel_straggler.supervisor.executors.programs import Programs, filled
 from otel_straggler.supervisor.executors.shell import ShellExecutor, ShellSettings
-from otel_straggler.supervisor.executors.slurm import SlurmExecutor, SlurmSettings
+from otel_straggler.supervisor.executors.slurm import SlurmExecutor, SlurmSettings, expanded
 from otel_straggler.supervisor.fleet import Decision
 from otel_straggler.supervisor.policy import ACTIONS
 
@@ -132,6 +138,36 @@ def test_a_run_that_names_several_jobs_or_none_is_refused(kind: str, tmp_path: P
         for run_id in RUNS:
             said = tried(target, ["restart_workload"], run_id=run_id)
             check_refused(target, run_id, said)
+
+
+ANY_NAME = st.one_of(
+    st.text(max_size=300),
+    st.text("nN1.-_:/=,[]*?%$@ \0\n\u0578", max_size=8),
+    st.sampled_from(["n1", "ALL", "all"]).flatmap(lambda name: st.permutations(f"{name}-.")),
+).map("".join)
+
+
+@given(name=ANY_NAME)
+def test_what_is_not_refused_is_one_word_of_any_language(name: str) -> None:
+    """Of a shell, a path, a pattern, a format, and a list of nodes, whatever it is."""
+    for accepts in (host_name, needed_words):
+        try:
+            accepts(name)
+        except StepError:
+            continue
+        word = name.removeprefix("rank ") if accepts is needed_words else name
+        assert shlex.quote(word) == word
+        assert posixpath.normpath(word) == word
+        assert not word.startswith(("/", ".", "-"))
+        assert glob.escape(word) == word
+        assert quote(word, safe="/:") == word
+        assert list(expanded(word)) == [word]
+        assert word.isascii()
+        assert word.isprintable()
+
+
+def needed_words(name: str) -> None:
+    filled(["{run_id}"], {"run_id": name})
 
 
 def test_each_executor_lists_its_hosts(listing: Target) -> None:

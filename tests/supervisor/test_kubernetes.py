@@ -82,6 +82,17 @@ def test_restarting_deletes_pods_of_the_run_alone(
 
 
 @needs_library
+def test_a_run_that_is_over_is_not_restarted(kubernetes: Kubernetes) -> None:
+    """Of one that goes on, pods that have succeeded are left, with their logs."""
+    pods = kubernetes.cluster.pods
+    pods["llama-0"]["status"] = {"phase": "Succeeded"}
+    kubernetes.do("restart_workload")
+    assert sorted(pods) == ["llama-0", "other-0"]
+    with pytest.raises(StepError, match="no pod that has not succeeded has straggler/run=llama"):
+        kubernetes.do("restart_workload")
+
+
+@needs_library
 def test_a_pod_that_has_been_replaced_is_not_deleted(kubernetes: Kubernetes) -> None:
     """Its name is the same, its uid is not; one that is gone is no error."""
     (step,) = kubernetes.executor.steps(decided("restart_workload"))
@@ -156,7 +167,7 @@ def test_what_the_api_server_refuses_has_failed_and_what_it_does_not_answer_is_u
 @needs_library
 def test_a_run_without_pods_cannot_be_restarted(kubernetes: Kubernetes) -> None:
     """Its name may be wrong. On a host that lost its pods there is nothing left to delete."""
-    with pytest.raises(StepError, match="no pod has the labels straggler/run=gone"):
+    with pytest.raises(StepError, match="no pod that has not succeeded has straggler/run=gone"):
         kubernetes.do("restart_workload", run_id="gone")
     kubernetes.do("replace_host", run_id="gone")
     assert kubernetes.cluster.nodes["n1"]["spec"] == {"unschedulable": True}

@@ -115,7 +115,7 @@ class KubernetesExecutor:
         runs: dict[str, set[str]] = defaultdict(set)
         list_pods, namespace = self._core.list_namespaced_pod, self._settings.namespace
         for pod in self._pages(list_pods, namespace, label_selector=key[1], **on_node):
-            if pod.spec.node_name and (pod.status is None or pod.status.phase not in _ENDED):
+            if pod.spec.node_name and _phase(pod) not in _ENDED:
                 runs[pod.spec.node_name].add(pod.metadata.labels[key[1]])
         return runs
 
@@ -163,9 +163,10 @@ class KubernetesExecutor:
         chosen = {"label_selector": step.arguments["selector"]}
         if node:
             chosen["field_selector"] = f"spec.nodeName={node}"
-        pods = list(self._pages(self._core.list_namespaced_pod, self._settings.namespace, **chosen))
+        listed = self._pages(self._core.list_namespaced_pod, self._settings.namespace, **chosen)
+        pods = [pod for pod in listed if _phase(pod) != "Succeeded"]
         if not pods and not node:
-            raise StepError(f"no pod has the labels {step.arguments['selector']}")
+            raise StepError(f"no pod that has not succeeded has {step.arguments['selector']}")
         if any(node not in ("", pod.spec.node_name) for pod in pods):
             raise StepError(f"the API server lists pods that are not on {node}. Nothing was done")
         return [[pod.metadata.name, pod.metadata.uid] for pod in pods]
@@ -238,6 +239,10 @@ def _checked(name: str) -> str:
     if not _NODE.fullmatch(host_name(name)):
         raise StepError(f"{shown(name)} is not the name of a node. Nothing was done")
     return name
+
+
+def _phase(pod: Any) -> str:
+    return "" if pod.status is None else str(pod.status.phase)
 
 
 def _host(node: Any, runs: Mapping[str, set[str]] | None) -> SchedulerHost:
