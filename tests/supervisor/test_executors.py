@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -284,6 +285,23 @@ def test_slurm_says_what_runs_where_and_what_is_drained(tmp_path: Path) -> None:
     (tmp_path / "squeue").unlink()
     assert stub.executor.hosts()["n1"].allocated_to is None, "unknown is not idle"
     assert stub.executor.resolve("n1").allocated_to is None
+
+
+def test_slurm_is_asked_about_a_step_once_its_program_has_ended(tmp_path: Path) -> None:
+    """Which may have outlived its supervisor; what Slurm lists waits for nothing."""
+    stub = SlurmStandIn(tmp_path)
+    executor = stub.executor
+    names = {name: str(tmp_path / name) for name in ("scontrol", "squeue")}
+    impatient = SlurmExecutor(SlurmSettings(**names), programs(tmp_path, timeout_s=0.1))
+    steps = executor.steps(decided("replace_host"))
+    befores = [executor.observe(step) for step in steps]
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert executor.resolve("n1") == executor.hosts()["n1"]
+        for step, before in zip(steps, befores, strict=True):
+            with pytest.raises(UncertainError, match="an earlier step still runs"):
+                impatient.was_done(step, before)
+    assert [executor.was_done(*each) for each in zip(steps, befores, strict=True)] == [False, None]
 
 
 def test_of_an_array_one_task_is_requeued(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ class SlurmExecutor:
         Slurm finds nodes by names that they do not have, as by their host's: those are refused.
         """
         command = [self._scontrol, "show", "node", host_name(name), "--all", "--oneliner"]
-        done = self._programs.run(command)
+        done = self._programs.read(command)
         nodes = _hosts(done.output)
         if done.exit_code or [host.name for host, _ in nodes] != [name]:
             names = ", ".join(shown(host.name) for host, _ in nodes[:3])
@@ -184,6 +184,7 @@ class SlurmExecutor:
         return Step(verb=REQUEUE, target=job, arguments={"allocation": allocation})
 
     def observe(self, step: Step) -> dict[str, Any]:
+        self._programs.wait()
         if step.verb == DRAIN:
             host, _ = self._node(step.target)
             check_same(host, step.arguments.get("host_id", ""))
@@ -218,6 +219,7 @@ class SlurmExecutor:
             raise UncertainError(f"{text}. Rename it, and resume the nodes that are well")
 
     def was_done(self, step: Step, before: dict[str, Any]) -> bool | None:
+        self._programs.wait()
         try:
             if step.verb == DRAIN:
                 line = self._node(step.target)[1]
