@@ -29,6 +29,25 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerHost:
+    """A host as the scheduler of an executor lists it.
+
+    Attributes:
+        name: exactly as the scheduler writes it.
+        id: the scheduler's own; another host that gets the same name has another one. Empty if it
+            has none.
+        is_cordoned: it gets nothing new; None if unknown.
+        allocated_to: what the scheduler runs there, in its own ids, such as ``4711`` of a Slurm
+            job; empty = idle, None = unknown.
+    """
+
+    name: str
+    id: str = ""
+    is_cordoned: bool | None = None
+    allocated_to: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What follows from a cause.
 
@@ -39,6 +58,8 @@ class Decision:
         host, device, run_id: what it acts on; ``device`` and ``code`` are for the cooldown.
         replacement: a spare host, if the action needs one.
         state_before: of the host that an action takes out.
+        host_id: of :class:`SchedulerHost` when it was decided; a step does not act on a host that
+            has another one by then. Empty if nobody asked.
     """
 
     cause_id: str
@@ -52,6 +73,7 @@ class Decision:
     run_id: str = ""
     replacement: str = ""
     state_before: HostState = "running"
+    host_id: str = ""
 
     @property
     def acts(self) -> bool:

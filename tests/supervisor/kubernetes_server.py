@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import yaml
 
-_NODE = re.compile(r"/api/v1/nodes/([\w.-]+)")
+_NODE = re.compile(r"/api/v1/nodes(?:/([\w.-]+))?")
 _PODS = re.compile(r"/api/v1/namespaces/([\w.-]+)/pods(?:/([\w.-]+))?")
 
 
@@ -28,7 +28,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.nodes: dict[str, Any] = {
-            name: {"metadata": {"name": name, "annotations": {}}, "spec": {}}
+            name: {"metadata": {"name": name, "uid": f"of-{name}", "annotations": {}}, "spec": {}}
             for name in ("n1", "n2")
         }
         self.pods: dict[str, Any] = {}
@@ -46,18 +46,24 @@ class Cluster:
         if self.failing:
             return self.failing, {"message": "as the test says"}
         if node := _NODE.fullmatch(path):
-            return self._node(method, path, node[1], body)
+            return self._node(method, path, node[1], query, body)
         if pods := _PODS.fullmatch(path):
             if pods[1] != "train":
                 return 403, {"message": "forbidden"}
             return self._pod(method, path, pods[2], query, body)
         return 404, {"message": "not found"}
 
-    def _node(self, method: str, path: str, name: str, body: Any) -> tuple[int, Any]:
+    def _node(
+        self, method: str, path: str, name: str | None, query: str, body: Any
+    ) -> tuple[int, Any]:
+        if name is None:
+            return 200, _page(list(self.nodes.values()), query)
         if name not in self.nodes:
             return 404, {"message": "not found"}
         node = self.nodes[name]
         if method == "PATCH":
+            if body["metadata"]["uid"] != node["metadata"]["uid"]:
+                return 422, {"message": "metadata.uid: field is immutable"}
             self.changes.append((method, path))
             node["spec"].update(body["spec"])
             node["metadata"]["annotations"].update(body["metadata"]["annotations"])
@@ -67,7 +73,7 @@ class Cluster:
         self, method: str, path: str, name: str | None, query: str, body: Any
     ) -> tuple[int, Any]:
         if name is None:
-            return 200, {"items": [pod for pod in self.pods.values() if _is_chosen(pod, query)]}
+            return 200, _page([pod for pod in self.pods.values() if _is_chosen(pod, query)], query)
         pod = self.pods.get(name)
         if pod is None:
             return 404, {"message": "not found"}
@@ -82,12 +88,22 @@ class Cluster:
 def _is_chosen(pod: Any, query: str) -> bool:
     asked = parse_qs(query)
     for each in asked.get("labelSelector", [""])[0].split(","):
-        key, _, value = each.partition("=")
-        if pod["metadata"]["labels"].get(key) != value:
+        key, has_value, value = each.partition("=")
+        labels = pod["metadata"]["labels"]
+        if (labels.get(key) != value) if has_value else (key not in labels):
             return False
     key, _, value = asked.get("fieldSelector", ["spec.nodeName="])[0].partition("=")
     assert key == "spec.nodeName"
     return value in ("", pod["spec"]["nodeName"])
+
+
+def _page(items: list[Any], query: str) -> dict[str, Any]:
+    """As many of a list as are asked for, and where it goes on."""
+    asked = parse_qs(query)
+    begin, limit = int(asked.get("continue", ["0"])[0]), int(asked.get("limit", ["1000000"])[0])
+    rest = begin + limit < len(items)
+    metadata = {"continue": str(begin + limit)} if rest else {}
+    return {"metadata": metadata, "items": items[begin : begin + limit]}
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from otel_straggler.setting import read_section
 from otel_straggler.supervisor.causes import Cause, read_webhook
 from otel_straggler.supervisor.engine import Engine
 from otel_straggler.supervisor.executors import Executor, StepError, UncertainError
-from otel_straggler.supervisor.fleet import Decision, Host
+from otel_straggler.supervisor.fleet import Decision, Host, SchedulerHost
 from otel_straggler.supervisor.parts import Observer, Supervised
 from otel_straggler.supervisor.policy import ACTIONS, Action, Policy, PolicySettings, read_rules
 from otel_straggler.supervisor.store import Entry, Step, StepRow, Store
@@ -71,6 +71,15 @@ class Remembering:
         self.result = result
         self.performed: list[tuple[str, str]] = []
         self.error: StepError | UncertainError | Exception | None = None
+
+    def hosts(self) -> dict[str, SchedulerHost] | None:
+        return None
+
+    def resolve(self, name: str) -> SchedulerHost:
+        return SchedulerHost(name=name)
+
+    def allocation(self, run_id: str) -> str:
+        return ""
 
     def steps(self, decision: Decision) -> tuple[Step, ...]:
         assert decision.action is not None
