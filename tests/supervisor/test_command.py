@@ -56,8 +56,10 @@ def test_the_program_serves_and_ends_with_sigterm(config: Path) -> None:
         shown = CliRunner().invoke(command, ["status", "--url", f"http://{address}"])
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+    unknown = "It is not known which hosts are cordoned, as the journal is new. Name them: "
     assert shown.output.splitlines() == [
         "It acts, with the executor print.",
+        f"{unknown}otel-straggler supervise mark HOST cordoned",
         "running: 1 (a)",
         "spare: 1 (s)",
         "no decisions yet",
@@ -100,7 +102,7 @@ def test_another_program_at_the_address_is_named(capsys: pytest.CaptureFixture[s
     assert main(["supervise", "status", "--url", "http://127.0.0.1:9"]) == 2
     assert "expected a supervisor" in capsys.readouterr().err
     assert main(["supervise", "--check", "status"]) == 2
-    assert "without a command" in capsys.readouterr().err
+    assert "are for no command" in capsys.readouterr().err
 
 
 def test_importing_the_settings_needs_no_optional_library() -> None:

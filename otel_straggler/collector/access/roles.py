@@ -51,6 +51,11 @@ class Principal:
         max_runs, max_ranks: at a time; 0 = any number.
         spans_per_s, bytes_per_s: on average, with ten seconds' worth at once; 0 = any number.
         max_series: of all its runs together, for Prometheus; 0 = its part of the budget.
+        hosts: that it may name to a supervisor, or where one ends in ``*`` all that begin so;
+            empty = all.
+        max_hosts: that its reports may add to a supervisor's fleet; 0 = the supervisor's limit.
+        actions_per_hour: that may follow from what it sends to a supervisor; 0 = the supervisor's
+            limit.
         ends_at_s: from then on it is nobody; seconds since 1970.
     """
 
@@ -62,6 +67,9 @@ class Principal:
     spans_per_s: float = 0.0
     bytes_per_s: float = 0.0
     max_series: int = 0
+    hosts: tuple[str, ...] = ()
+    max_hosts: int = 0
+    actions_per_hour: int = 0
     ends_at_s: float = math.inf
 
     def may(self, role: Role) -> bool:
@@ -74,6 +82,18 @@ class Principal:
     def covers(self, run_id: str) -> bool:
         """Whether it may send, or see, a run."""
         return run_id.startswith(self.runs)
+
+    def names(self, host: str) -> bool:
+        """Whether it may name a host.
+
+        >>> one = Principal(name="a", role="ingest", hosts=("gpu-1", "a-*"))
+        >>> [one.names(host) for host in ("gpu-1", "gpu-12", "a-7", "b-7")]
+        [True, False, True, False]
+        """
+        return not self.hosts or any(
+            host.startswith(each[:-1]) if each.endswith("*") else host == each
+            for each in self.hosts
+        )
 
 
 ANYBODY: Final = Principal(name="anybody", role="admin")
