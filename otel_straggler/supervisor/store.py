@@ -150,7 +150,7 @@ class Store:
             expected = "a file that no other supervisor uses"
             remedy = f"Stop that one, or choose another path ({error})."
             raise UnavailableError.of("state.path", str(path), expected, remedy) from None
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise _damaged(path, error) from None
         if version != (_APPLICATION_ID, _SCHEMA_VERSION):
             expected = f"the journal of a supervisor, version {_SCHEMA_VERSION}, or no file"
@@ -169,7 +169,7 @@ class Store:
             self.steps(entry.cause.id)
         with _undamaged("meta"):
             seen, unknown = self.meta("seen"), self.meta("unknown")
-            float((seen or {"at_unix_s": 0})["at_unix_s"]), (unknown or {"why": ""})["why"]
+            _ = seen and float(seen["at_unix_s"]), unknown and unknown["why"] + ""
 
     def _create(self) -> None:
         for statement in filter(str.strip, _TABLES.split(";")):
@@ -384,7 +384,7 @@ def _host(row: tuple[Any, ...]) -> Host:
     )
 
 
-def _damaged(path: Path, error: sqlite3.Error) -> ConfigError:
+def _damaged(path: Path, error: Exception) -> ConfigError:
     expected = "a SQLite file, the undamaged journal of a supervisor"
     remedy = "Choose another path, or move it away: a scheduler is asked for cordoned hosts then"
     return ConfigError.of("state.path", str(path), expected, f"{remedy} ({error}).")
