@@ -97,6 +97,25 @@ def test_settings_are_checked_without_opening_anything(
     assert "Did you mean executor" in capsys.readouterr().err
 
 
+def test_a_dry_run_reads_the_journal_of_a_supervisor_that_runs(
+    url: str, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the settings of another file."""
+    (config.parent / "token").write_text(TOKEN)
+    monkeypatch.setenv("OTEL_STRAGGLER_TOKEN_FILE", str(config.parent / "token"))
+    assert main(["supervise", "mark", "gone-node", "spare", "--url", url]) == 0
+    assert main(["supervise", "mark", "gone-node", "gone", "--url", url]) == 0
+    assert "gone-node is gone" in capsys.readouterr().out
+    new = config.with_name("new.yaml")
+    new.write_text(CONFIG.format(folder=config.parent).replace("cordon}", "notify}"))
+    assert main(["supervise", "--config", str(new), "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("0 causes of the last 24 h are in the journal")
+    assert main(["supervise", "--dry-run", "status"]) == 2
+    new.write_text("state: {path: /nowhere/db}\n")
+    assert main(["supervise", "--config", str(new), "--dry-run"]) == 2
+    assert "state.path: got '/nowhere/db'" in capsys.readouterr().err
+
+
 def test_another_program_at_the_address_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """As is one that is not there."""
     assert main(["supervise", "status", "--url", "http://127.0.0.1:9"]) == 2

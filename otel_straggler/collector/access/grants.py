@@ -105,7 +105,7 @@ def _credential(kind: str, value: str, where: str) -> str:
         return value.lower()
     if kind == "certificate" and value:
         return value
-    if kind == "uid" and value.isascii() and value.isdecimal():
+    if kind == "uid" and re.fullmatch("[0-9]{1,10}", value, re.ASCII):
         return str(int(value))
     shown = kind if kind in ("sha256", "certificate", "uid") else "..."
     raise ConfigError.of(f"{where}: credential", shown, f"one of {_KINDS}", _REMEDY)
@@ -115,7 +115,7 @@ def _limits(limits: Iterable[str], role: str, where: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for limit in limits:
         key, _, value = limit.partition("=")
-        is_number = re.fullmatch("0*[1-9][0-9]{0,9}", value, re.ASCII) and int(value) <= _MAX_LIMIT
+        is_number = re.fullmatch("[0-9]{1,10}", value, re.ASCII) and 0 < int(value) <= _MAX_LIMIT
         hosts = tuple(value.split(","))
         if key == "expires" and (ends_at_s := _end_of(value)) is not None:
             result["ends_at_s"] = ends_at_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -22,6 +23,7 @@ ROLES: Final = ("ingest", "read", "operate", "admin")
 
 READ: Final[Mapping[str, Role]] = {"GET": "read", "HEAD": "read"}
 PUBLIC: Final[Mapping[str, Role]] = {"GET": "public", "HEAD": "public"}
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,11 +89,13 @@ class Principal:
         """Whether it may name a host.
 
         >>> one = Principal(name="a", role="ingest", hosts=("gpu-1", "a-*"))
-        >>> [one.names(host) for host in ("gpu-1", "gpu-12", "a-7", "b-7")]
-        [True, False, True, False]
+        >>> [one.names(host) for host in ("gpu-1", "gpu-12", "a-7", "b-7", "a-7,b-7")]
+        [True, False, True, False, False]
         """
         return not self.hosts or any(
-            host.startswith(each[:-1]) if each.endswith("*") else host == each
+            _HOST.fullmatch(host) and host.startswith(each[:-1])
+            if each.endswith("*")
+            else host == each
             for each in self.hosts
         )
 
