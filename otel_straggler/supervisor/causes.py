@@ -21,6 +21,8 @@ RUN_LABELS: Final = ("run_id",)
 XID_LABELS: Final = ("xid", "xid_code", "error_type")
 """Labels of alerts, in order of precedence: ours, then those of DCGM and others."""
 MAX_ALERTS: Final = 1_000
+_OF_RANKS: Final = ("rank_hung", "rank_exited")
+"""Kinds of reports whose reason may be an XID."""
 _MAX_LABELS: Final = 64
 _MAX_VALUE: Final = 1_000
 _REMEDY: Final = "Is it the webhook of an Alertmanager, version 4? docs/operate/supervisor.md"
@@ -105,7 +107,8 @@ def cause_of_report(report: FleetReport) -> Cause:
         "reason": report.reason,
         **({} if report.rank is None else {"rank": str(report.rank)}),
     }
-    xid = xid_in(report.reason) if report.reason.lower().startswith("xid") else None
+    names_xid = report.kind in _OF_RANKS and report.reason.lower().startswith("xid")
+    xid = xid_in(report.reason) if names_xid else None
     return Cause(
         id=f"report:{report.id}",
         source="report",

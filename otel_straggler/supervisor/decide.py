@@ -70,8 +70,8 @@ def _is_theirs(
     now_unix_s: float,
 ) -> bool:
     """Whether a tenant may speak of a host: the scheduler runs their run there, or where none says
-    what it runs, their run has reported from there lately. A host that is nobody's and no spare is
-    taken by an agent that starts there; with ``hosts=`` in the grant any by any report."""
+    what it runs, their run has reported from there lately. A host that is nobody's, and neither a
+    spare nor out, is taken by an agent that starts there; with ``hosts=`` any by any report."""
     holder = fleet.holder(cause.host, now_unix_s)
     listed = None if fleet.listed is None else fleet.listed.get(cause.host)
     if listed is not None and listed.allocated_to is not None:
@@ -80,8 +80,9 @@ def _is_theirs(
         return is_allocated and (not holder or is_stale or who.covers(holder))
     if holder:
         return who.covers(holder)
-    starts = cause.name == "agent_started" and cause.host not in fleet.spares
-    return cause.source == "report" and (starts or bool(who.hosts))
+    is_free = cause.host in fleet.hosts and fleet.state_of(cause.host) in ("running", "complete")
+    is_taken = cause.name == "agent_started" and is_free
+    return cause.source == "report" and (is_taken or bool(who.hosts))
 
 
 def decide(

@@ -49,8 +49,8 @@ TENANT = {
     "all": ("forbidden", "forbidden", "forbidden"),
     "left": ("forbidden", "no_rule", "forbidden"),
     "silent": ("forbidden", "no_rule", "forbidden"),
-    "failed": ("forbidden", "no_rule", "forbidden"),
-    "cordoned": ("forbidden", "no_rule", "forbidden"),
+    "failed": ("forbidden", "forbidden", "forbidden"),
+    "cordoned": ("forbidden", "forbidden", "forbidden"),
 }
 EVERYBODY = dict.fromkeys(STATES, ("cordon", "no_rule", "cordon")) | {
     "unknown": ("cordon", "no_rule", "unknown_host"),
