@@ -43,6 +43,7 @@ SchedulerParameters=sched_interval=1
 SlurmdParameters=config_overrides
 NodeName={host} NodeAddr=127.0.0.1 CPUs=8 RealMemory=8000
 PartitionName=all Nodes={host} Default=YES MaxTime=10-0 OverSubscribe=FORCE State=UP
+{more}
 """
 _SRUN = """#!{python}
 # Starts the command once for each task, as srun does.
@@ -92,8 +93,12 @@ def simulated_job(folder: Path, tasks: int) -> dict[str, str]:
 
 
 @contextmanager
-def running_cluster(folder: Path) -> Iterator[dict[str, str]]:
-    """Controller and one node, without munge; the environment for Slurm's commands."""
+def running_cluster(folder: Path, more: str = "") -> Iterator[dict[str, str]]:
+    """Controller and one node, without munge; the environment for Slurm's commands.
+
+    Args:
+        more: lines of slurm.conf.
+    """
     host = socket.gethostname().partition(".")[0]
     config = folder / "slurm.conf"
     config.write_text(
@@ -103,6 +108,7 @@ def running_cluster(folder: Path) -> Iterator[dict[str, str]]:
             folder=folder,
             controller_port=free_port(),
             node_port=free_port(),
+            more=more,
         )
     )
     for name in ("state", "spool"):

@@ -57,15 +57,20 @@ def test_a_training_that_finishes_in_its_second_job_is_not_requeued(tmp_path: Pa
     assert not (tmp_path / "requeued").exists()
 
 
+@pytest.mark.parametrize(
+    ("array", "requeued"),
+    [({}, "4711"), ({"SLURM_ARRAY_JOB_ID": "4711", "SLURM_ARRAY_TASK_ID": "3"}, "4711_3")],
+)
 def test_a_training_whose_time_is_up_is_requeued_after_its_ranks_have_ended(
-    tmp_path: Path,
+    tmp_path: Path, array: dict[str, str], requeued: str
 ) -> None:
-    """By SIGTERM to the script alone, as --signal=B:TERM@120 sends it."""
-    with start(tmp_path, "wait") as job:
+    """By SIGTERM to the script alone, as --signal=B:TERM@120 sends it. Of an array it is one task,
+    whose number may be that of all of them."""
+    with start(tmp_path, "wait", **array) as job:
         began = [tmp_path / f"rank-{rank}.0" for rank in range(2)]
         eventually(lambda: all(f.exists() and f.read_text() for f in began), LONGEST_S)
         job.send_signal(signal.SIGTERM)
         printed, _ = job.communicate(timeout=LONGEST_S)
     assert job.returncode != 0, printed
-    assert (tmp_path / "requeued").read_text() == "4711\n", printed
+    assert (tmp_path / "requeued").read_text() == f"{requeued}\n", printed
     assert not any(Path(f"/proc/{file.read_text()}").exists() for file in began)

@@ -1,5 +1,6 @@
-"""Stand-ins of ``scontrol`` and ``squeue``, as trusting as the real ones: ``ALL``, sets of nodes,
-ranges, and the names of hosts behind nodes are names to them."""
+"""Stand-ins of ``scontrol`` and ``squeue``. To update, ``ALL``, sets of nodes, ranges, and the
+machine behind a node are names of nodes to them, as to Slurm 22.05; to show, too, where that takes
+ranges only."""
 
 from __future__ import annotations
 
@@ -11,23 +12,27 @@ from typing import Any
 from otel_straggler.supervisor.executors.programs import Programs
 from otel_straggler.supervisor.executors.slurm import SlurmExecutor, SlurmSettings
 
-_PROGRAM = """#!{python}
-import json, sys
+_PROGRAM = """#!{python} -ES
+import json, re, sys
 from pathlib import Path
-from otel_straggler.supervisor.executors.slurm import expanded
 state = Path({state!r})
 now = json.loads(state.read_text())
 words = sys.argv[1:]
 now["calls"].append([Path(sys.argv[0]).name, *words])
 nodes, jobs = now["nodes"], now["jobs"]
 
+def expanded(text):
+    ranged = re.fullmatch(r"(\\w*)\\[(\\d)-(\\d)\\]", text)
+    if ranged is None:
+        return text.split(",")
+    return [ranged[1] + str(n) for n in range(int(ranged[2]), int(ranged[3]) + 1)]
+
 def named(text):
     if text.upper() == "ALL":
         return list(nodes)
     if text in now["sets"]:
         return now["sets"][text]
-    names = list(expanded(text)) or [text]
-    return [n for n in nodes for name in names if name in (n, nodes[n]["machine"])]
+    return [n for n in nodes for name in expanded(text) if name in (n, nodes[n]["machine"])]
 
 def ended(error=""):
     state.write_text(json.dumps(now))
@@ -40,11 +45,12 @@ if sys.argv[0].endswith("squeue"):
     if "--jobs" in options:
         chosen = [j for j in jobs if options["--jobs"] in (j["id"], j["array"])]
         for job in chosen:
-            print(*(f"{{text:<24}}" for text in (job["id"], job["array"], job["task"], job["n"])))
+            keys = ("id", "array", "task", "n", "state", "user", "account")
+            print("".join(f"{{job[key]:<256}}" for key in keys))
         ended("" if chosen else "slurm_load_jobs error: Invalid job id specified")
     for job in jobs:
         if options.get("--nodelist", job["nodes"]) in expanded(job["nodes"]) or len(options) == 3:
-            print(job["id"], job["nodes"])
+            print(job["id"], job["user"], job["account"], job["nodes"], sep="|")
     ended()
 if words[0] == "requeue":
     for job in jobs:
@@ -53,6 +59,7 @@ if words[0] == "requeue":
     ended()
 if words[0] == "update":
     fields = dict(word.partition("=")[::2] for word in words[1:])
+    now["sets"].update(now["hidden_sets"])
     chosen = named(fields["NodeName"])
     for name in chosen:
         nodes[name].update(state="IDLE+DRAIN", reason=fields["Reason"])
@@ -79,7 +86,9 @@ class SlurmStandIn:
         self._state = folder / "state.json"
         nodes = {name: _node(f"{name}.cluster") for name in ("n1", "n2", "n3")}
         job = {"id": "7", "array": "7", "task": "N/A", "n": 4, "nodes": "n[1-2]"}
-        now = {"calls": [], "nodes": nodes, "sets": {"gpus": ["n2", "n3"]}, "jobs": [job]}
+        job.update(state="RUNNING", user="alice", account="ml")
+        sets = {"sets": {"gpus": ["n2", "n3"]}, "hidden_sets": {}}
+        now = {"calls": [], "nodes": nodes, "jobs": [job], **sets}
         self._state.write_text(json.dumps(now))
         for name in ("scontrol", "squeue"):
             text = _PROGRAM.format(python=sys.executable, state=str(self._state))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import json
 import os
@@ -13,8 +14,10 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.errors import ConfigError
 from otel_straggler.setting import read_section
 from otel_straggler.supervisor.executors import Executor, PrintExecutor, StepError, UncertainError
+from otel_straggler.supervisor.executors import programs as module_of_programs
 from otel_straggler.supervisor.executors.programs import Programs
 from otel_straggler.supervisor.executors.shell import ShellExecutor, ShellSettings
 from otel_straggler.supervisor.executors.slurm import SlurmExecutor, SlurmSettings
@@ -31,7 +34,7 @@ NASTY = ["n;id", "$(id)", "`id`", "a b", "'", '"', "n\n", "*", "|cat", "{run_id}
 
 def decided(action: Action, **more: Any) -> Decision:
     values = {"host": "n1", "run_id": "slurm-7", "code": "xid_79", "rule": "r", **more}
-    return Decision(cause_id="alert:1:2", at_unix_s=NOW_S, action=action, **values)
+    return Decision(at_unix_s=NOW_S, action=action, **{"cause_id": "alert:1:2", **values})
 
 
 def programs(folder: Path, timeout_s: float = 20.0) -> Programs:
@@ -113,6 +116,49 @@ def test_a_command_that_fails_is_an_error_with_the_end_of_its_output(tmp_path: P
         performed(executor, decided("scale_up"))
 
 
+def test_what_a_program_prints_is_one_bounded_line_of_a_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end; a list that is longer is no list."""
+    monkeypatch.setattr(module_of_programs, "MAX_OUTPUT", 100_000)
+    printing = [sys.executable, "-c", "print('x\\n' * 500_000 + 'a\\nERROR \\x1b[2J forged')"]
+    (text,) = performed(shell(tmp_path, commands={"cordon": printing}), decided("cordon"))
+    assert text.endswith("x x a ERROR \N{REPLACEMENT CHARACTER}[2J forged")
+    assert len(text) == 500
+    with pytest.raises(StepError, match="prints more than 100000 bytes"):
+        shell(tmp_path, list_hosts=printing).hosts()
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        ("n1 a\nn2 b\n\n", {"n1": "a", "n2": "b"}),
+        ("  n1\t a  more \n", {"n1": "a"}),
+        ("n1\n", {"n1": ""}),
+        ("", None),
+        ("n1 a\nn1 b\n", None),
+    ],
+)
+def test_a_list_has_each_host_once(
+    printed: str, expected: dict[str, str] | None, tmp_path: Path
+) -> None:
+    """One a line, with its id."""
+    executor = shell(tmp_path, list_hosts=[sys.executable, "-c", f"print({printed!r}, end='')"])
+    if expected is None:
+        with pytest.raises(StepError, match="expected each host once"):
+            executor.hosts()
+    else:
+        assert {name: host.id for name, host in (executor.hosts() or {}).items()} == expected
+
+
+def test_a_list_that_fails_lets_nothing_be_done(tmp_path: Path) -> None:
+    """Nor is the name taken for a host."""
+    failing = [sys.executable, "-c", "raise SystemExit('no answer')"]
+    executor = shell(tmp_path, list_hosts=failing, commands={"cordon": [*ECHO, "{host}"]})
+    with pytest.raises(StepError, match="exit code 1: no answer"):
+        performed(executor, decided("cordon"))
+
+
 def test_after_the_deadline_nobody_can_say_what_was_done(tmp_path: Path) -> None:
     """The program and its children are ended."""
     child = tmp_path / "child"
@@ -183,7 +229,8 @@ def test_slurm_drains_the_node_and_requeues_the_job(tmp_path: Path) -> None:
     """The reason names the cause, and its code only if that is a word."""
     stub = SlurmStandIn(tmp_path)
     performed(stub.executor, decided("replace_host", run_id="slurm-7-2"))
-    performed(stub.executor, decided("cordon", host="n2", code="x\tState=RESUME NodeName=n3"))
+    other = {"cause_id": "alert:3:4", "code": "x\tState=RESUME NodeName=n3"}
+    performed(stub.executor, decided("cordon", host="n2", **other))
     drain, requeue, other = stub.changes
     assert drain[:3] == ["update", "NodeName=n1", "State=DRAIN"]
     assert drain[3].startswith("Reason=otel-straggler:")
@@ -222,6 +269,132 @@ def test_a_host_without_a_run_is_only_drained(tmp_path: Path) -> None:
     """As a spare."""
     steps = SlurmStandIn(tmp_path).executor.steps(decided("replace_host", run_id=""))
     assert [step.verb for step in steps] == ["drain"]
+
+
+def test_slurm_says_what_runs_where_and_what_is_drained(tmp_path: Path) -> None:
+    """In its own ids, by which a run is known."""
+    stub = SlurmStandIn(tmp_path)
+    performed(stub.executor, decided("cordon", host="n3"))
+    hosts = stub.executor.hosts()
+    assert [(h.name, h.is_cordoned, h.allocated_to) for h in hosts.values()] == [
+        ("n1", False, ("7",)), ("n2", False, ("7",)), ("n3", True, ()),
+    ]  # fmt: skip
+    assert stub.executor.resolve("n1") == hosts["n1"]
+    assert stub.executor.allocation("slurm-7-2") in (hosts["n1"].allocated_to or ())
+    assert stub.executor.allocation("llama") == ""
+    (tmp_path / "squeue").unlink()
+    assert stub.executor.hosts()["n1"].allocated_to is None, "unknown is not idle"
+    assert stub.executor.resolve("n1").allocated_to is None
+
+
+def test_slurm_is_asked_about_a_step_once_its_program_has_ended(tmp_path: Path) -> None:
+    """Which may have outlived its supervisor; what Slurm lists waits for nothing."""
+    stub = SlurmStandIn(tmp_path)
+    executor = stub.executor
+    names = {name: str(tmp_path / name) for name in ("scontrol", "squeue")}
+    impatient = SlurmExecutor(SlurmSettings(**names), programs(tmp_path, timeout_s=0.1))
+    steps = executor.steps(decided("replace_host"))
+    befores = [executor.observe(step) for step in steps]
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert executor.resolve("n1") == executor.hosts()["n1"]
+        for step, before in zip(steps, befores, strict=True):
+            with pytest.raises(UncertainError, match="an earlier step still runs"):
+                impatient.was_done(step, before)
+    assert [executor.was_done(*each) for each in zip(steps, befores, strict=True)] == [False, None]
+
+
+def test_of_an_array_one_task_is_requeued(tmp_path: Path) -> None:
+    """The number of the array is also that of its last task, and would be all of them."""
+    stub = SlurmStandIn(tmp_path)
+    (job,) = stub.now["jobs"]
+    tasks = [{**job, "id": n, "array": "9", "task": t} for n, t in (("10", "0"), ("9", "1"))]
+    stub.change(jobs=tasks)
+    performed(stub.executor, decided("restart_workload", run_id="slurm-9"))
+    assert stub.changes == [["requeue", "9_1"]]
+    assert [each["n"] for each in stub.now["jobs"]] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("state", "requeued"),
+    [("RUNNING", 1), ("FAILED", 1), ("NODE_FAIL", 1), ("COMPLETED", 0), ("CANCELLED by 0", 0)],
+)
+def test_a_job_that_is_over_is_not_run_again(state: str, requeued: int, tmp_path: Path) -> None:
+    """By an alert that comes late, or is forged; Slurm itself would."""
+    stub = SlurmStandIn(tmp_path)
+    stub.change(jobs=[{**job, "state": state} for job in stub.now["jobs"]])
+    if requeued:
+        performed(stub.executor, decided("restart_workload"))
+    else:
+        with pytest.raises(StepError, match=f"job 7 is {state}, and is not run again"):
+            performed(stub.executor, decided("restart_workload"))
+    assert len(stub.changes) == requeued
+
+
+@pytest.mark.parametrize(("owner", "is_theirs"), [("ml", True), ("alice", False), ("", False)])
+def test_a_team_names_no_job_of_another(owner: str, is_theirs: bool, tmp_path: Path) -> None:
+    """Where the name of a run says whose job it is, Slurm has to say the same."""
+    stub = SlurmStandIn(tmp_path)
+    settings = SlurmSettings(
+        scontrol=str(tmp_path / "scontrol"),
+        squeue=str(tmp_path / "squeue"),
+        job_pattern=r"(?P<account>[^/]*)/slurm-(?P<job>\d+)",
+    )
+    executor = SlurmExecutor(settings, programs(tmp_path))
+    decision = decided("restart_workload", run_id=f"{owner}/slurm-7")
+    allocated = executor.hosts()["n1"].allocated_to or ()
+    assert (executor.allocation(decision.run_id) in allocated) == is_theirs
+    if is_theirs:
+        performed(executor, decision)
+    else:
+        with pytest.raises(StepError, match="Slurm lists '7 account=ml'"):
+            performed(executor, decision)
+    assert len(stub.changes) == is_theirs
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_right"),
+    [
+        (r"job-(\d+)", True),
+        (r"job-(?P<job>\d+)", True),
+        (r"(?P<user>\w+)/(?P<job>\d+)", True),
+        (r"(?P<user>\w+)/(?P<account>\w+)/(?P<job>\d+)", True),
+        (r"(?P<user>\w+)/(\d+)", False),
+        (r"(?P<team>\w+)/(?P<job>\d+)", False),
+        (r"(?P<user>\d+)", False),
+        ("job", False),
+        ("(", False),
+    ],
+)
+def test_a_pattern_of_jobs_names_a_job_and_perhaps_its_owner(pattern: str, is_right: bool) -> None:
+    """Any other stops the start."""
+    section = {"job_pattern": pattern}
+    if is_right:
+        assert read_section(SlurmSettings, section, "slurm").job_pattern == pattern
+    else:
+        with pytest.raises(ConfigError, match="groups named job and user or account"):
+            read_section(SlurmSettings, section, "slurm")
+
+
+def test_a_node_that_is_gone_since_the_decision_is_not_drained(tmp_path: Path) -> None:
+    """Slurm would have taken the name for something else, such as a set of nodes."""
+    stub = SlurmStandIn(tmp_path)
+    (drain,) = stub.executor.steps(decided("cordon"))
+    nodes = stub.now["nodes"]
+    stub.change(nodes={"n2": nodes["n2"], "n3": nodes["n3"]}, sets={"n1": ["n2", "n3"]})
+    with pytest.raises(StepError, match="whose NodeName is exactly 'n1': it lists 'n2', 'n3'"):
+        stub.executor.observe(drain)
+    assert stub.drained == []
+
+
+def test_a_set_of_nodes_with_the_name_of_a_node_is_reported(tmp_path: Path) -> None:
+    """Slurm lists sets nowhere, so it is noticed only afterwards."""
+    stub = SlurmStandIn(tmp_path)
+    stub.change(hidden_sets={"n1": ["n1", "n3"]})
+    with pytest.raises(
+        UncertainError, match=r"drained more than n1: n3\. slurm\.conf has a NodeSet"
+    ):
+        performed(stub.executor, decided("cordon"))
 
 
 @pytest.mark.real_server

@@ -82,6 +82,17 @@ def test_restarting_deletes_pods_of_the_run_alone(
 
 
 @needs_library
+def test_a_run_that_is_over_is_not_restarted(kubernetes: Kubernetes) -> None:
+    """Of one that goes on, pods that have succeeded are left, with their logs."""
+    pods = kubernetes.cluster.pods
+    pods["llama-0"]["status"] = {"phase": "Succeeded"}
+    kubernetes.do("restart_workload")
+    assert sorted(pods) == ["llama-0", "other-0"]
+    with pytest.raises(StepError, match="no pod that has not succeeded has straggler/run=llama"):
+        kubernetes.do("restart_workload")
+
+
+@needs_library
 def test_a_pod_that_has_been_replaced_is_not_deleted(kubernetes: Kubernetes) -> None:
     """Its name is the same, its uid is not; one that is gone is no error."""
     (step,) = kubernetes.executor.steps(decided("restart_workload"))
@@ -94,6 +105,39 @@ def test_a_pod_that_has_been_replaced_is_not_deleted(kubernetes: Kubernetes) -> 
     kubernetes.executor.perform(step, before)
     assert kubernetes.cluster.pods["llama-0"]["metadata"]["uid"] == "u9"
     assert kubernetes.cluster.changes == []
+
+
+@needs_library
+def test_a_node_that_got_the_name_of_another_is_not_cordoned(kubernetes: Kubernetes) -> None:
+    """Neither between the decision and the step, nor within the step, nor after a crash."""
+    (step,) = kubernetes.executor.steps(decided("cordon", host_id="of-n1"))
+    before = kubernetes.executor.observe(step)
+    kubernetes.cluster.nodes["n1"]["metadata"]["uid"] = "of-another"
+    with pytest.raises(StepError, match="n1 is another host than the decision was about"):
+        kubernetes.executor.observe(step)
+    with pytest.raises(StepError, match="patch_node: HTTP 422"):
+        kubernetes.executor.perform(step, before)
+    assert kubernetes.executor.was_done(step, before) is None
+    assert kubernetes.cluster.changes == []
+
+
+@needs_library
+def test_all_nodes_are_listed_with_what_runs_there(kubernetes: Kubernetes) -> None:
+    """However many pages that are."""
+    cluster = kubernetes.cluster
+    for n in range(3, 1_200):
+        cluster.nodes[f"n{n}"] = {"metadata": {"name": f"n{n}", "uid": f"of-n{n}"}, "spec": {}}
+        cluster.add_pod(f"wide-{n}", f"w{n}", f"n{n}", "wide")
+    cluster.pods["wide-3"]["status"] = {"phase": "Succeeded"}
+    cluster.nodes["n4"]["spec"]["unschedulable"] = True
+    hosts = kubernetes.executor.hosts()
+    assert len(hosts) == 1_199
+    assert hosts["n1"].allocated_to == ("llama", "other")
+    assert hosts["n3"].allocated_to == ()
+    assert hosts["n1199"].allocated_to == ("wide",)
+    assert [host.name for host in hosts.values() if host.is_cordoned] == ["n4"]
+    assert kubernetes.executor.allocation("wide") == "wide"
+    assert kubernetes.executor.allocation("team/wide") == ""
 
 
 @needs_library
@@ -123,7 +167,7 @@ def test_what_the_api_server_refuses_has_failed_and_what_it_does_not_answer_is_u
 @needs_library
 def test_a_run_without_pods_cannot_be_restarted(kubernetes: Kubernetes) -> None:
     """Its name may be wrong. On a host that lost its pods there is nothing left to delete."""
-    with pytest.raises(StepError, match="no pod has the labels straggler/run=gone"):
+    with pytest.raises(StepError, match="no pod that has not succeeded has straggler/run=gone"):
         kubernetes.do("restart_workload", run_id="gone")
     kubernetes.do("replace_host", run_id="gone")
     assert kubernetes.cluster.nodes["n1"]["spec"] == {"unschedulable": True}

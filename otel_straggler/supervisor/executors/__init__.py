@@ -170,9 +170,10 @@ class PrintExecutor:
 
     def steps(self, decision: Decision) -> tuple[Step, ...]:
         assert decision.action is not None
-        acts_on_host = decision.action in TAKES_OUT or decision.action == "restart_in_job"
-        for name in (decision.host if acts_on_host else "", decision.replacement):
-            _ = name and host_name(name)
+        if decision.action in TAKES_OUT or decision.action == "restart_in_job":
+            host_name(decision.host)
+        if decision.replacement:
+            host_name(decision.replacement)
         target = decision.host or decision.run_id
         return (Step(verb=decision.action, target=target, arguments=decision_json(decision)),)
 

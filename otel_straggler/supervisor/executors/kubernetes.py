@@ -85,35 +85,39 @@ class KubernetesExecutor:
     def hosts(self) -> Mapping[str, SchedulerHost]:
         runs = self._runs_by_node()
         nodes = self._pages(self._core.list_node)
-        return {node.metadata.name: _host(node, runs[node.metadata.name]) for node in nodes}
+        return {node.metadata.name: _host(node, runs) for node in nodes}
 
     def resolve(self, name: str) -> SchedulerHost:
-        node = self._node(name)
-        return _host(node, self._runs_by_node(name)[name])
+        return _host(self._node(name), self._runs_by_node(name))
 
     def allocation(self, run_id: str) -> str:
         return run_id if _LABEL.fullmatch(run_id) else ""
 
     def _node(self, name: str) -> Any:
         """The node of exactly this name."""
-        node = self._ask(self._core.read_node, _checked(name))
+        try:
+            node = self._ask(self._core.read_node, _checked(name))
+        except _GoneError:
+            text = f"the API server has no node whose name is exactly {shown(name)}"
+            raise _GoneError(f"{text}. Nothing was done") from None
         if node.metadata.name != name or not node.metadata.uid:
             text = f"the API server returns {shown(str(node.metadata.name))} for {shown(name)}"
             raise StepError(f"{text}. Nothing was done")
         return node
 
-    def _runs_by_node(self, node: str = "") -> Mapping[str, tuple[str, ...]]:
-        """Values of the run's label of the pods that have not ended, by node."""
+    def _runs_by_node(self, node: str = "") -> Mapping[str, set[str]] | None:
+        """Values of the run's label of the pods that have not ended, by node; None if the selector
+        has no label for the run."""
         key = _KEY.search(self._settings.pod_selector)
         if key is None:
-            return defaultdict(lambda: None)  # type: ignore[arg-type]
+            return None
         on_node = {"field_selector": f"spec.nodeName={node}"} if node else {}
         runs: dict[str, set[str]] = defaultdict(set)
         list_pods, namespace = self._core.list_namespaced_pod, self._settings.namespace
         for pod in self._pages(list_pods, namespace, label_selector=key[1], **on_node):
-            if pod.spec.node_name and (pod.status is None or pod.status.phase not in _ENDED):
+            if pod.spec.node_name and _phase(pod) not in _ENDED:
                 runs[pod.spec.node_name].add(pod.metadata.labels[key[1]])
-        return defaultdict(tuple, {name: tuple(sorted(each)) for name, each in runs.items()})
+        return runs
 
     def _pages(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Iterator[Any]:
         page = self._ask(method, *arguments, limit=_PAGE, **options)
@@ -159,9 +163,10 @@ class KubernetesExecutor:
         chosen = {"label_selector": step.arguments["selector"]}
         if node:
             chosen["field_selector"] = f"spec.nodeName={node}"
-        pods = list(self._pages(self._core.list_namespaced_pod, self._settings.namespace, **chosen))
+        listed = self._pages(self._core.list_namespaced_pod, self._settings.namespace, **chosen)
+        pods = [pod for pod in listed if _phase(pod) != "Succeeded"]
         if not pods and not node:
-            raise StepError(f"no pod has the labels {step.arguments['selector']}")
+            raise StepError(f"no pod that has not succeeded has {step.arguments['selector']}")
         if any(node not in ("", pod.spec.node_name) for pod in pods):
             raise StepError(f"the API server lists pods that are not on {node}. Nothing was done")
         return [[pod.metadata.name, pod.metadata.uid] for pod in pods]
@@ -236,12 +241,16 @@ def _checked(name: str) -> str:
     return name
 
 
-def _host(node: Any, runs: tuple[str, ...] | None) -> SchedulerHost:
+def _phase(pod: Any) -> str:
+    return "" if pod.status is None else str(pod.status.phase)
+
+
+def _host(node: Any, runs: Mapping[str, set[str]] | None) -> SchedulerHost:
     return SchedulerHost(
         name=node.metadata.name,
         id=node.metadata.uid or "",
         is_cordoned=bool(node.spec.unschedulable),
-        allocated_to=runs,
+        allocated_to=None if runs is None else tuple(sorted(runs.get(node.metadata.name, ()))),
     )
 
 

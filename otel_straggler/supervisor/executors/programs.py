@@ -82,14 +82,27 @@ class Programs:
         """
         return _succeeded(command, self.run(command)).end
 
+    def wait(self) -> None:
+        """Wait until no program runs, also of a supervisor that was killed.
+
+        Raises:
+            UncertainError: one of before a crash still runs.
+        """
+        with self._locked():
+            pass
+
+    def read(self, command: Sequence[str]) -> Done:
+        """Run a program that changes nothing, alongside any other; see :meth:`run` for the rest."""
+        return self._run(command)
+
     def listed(self, command: Sequence[str]) -> str:
-        """The whole output of a program that changes nothing, beside any other.
+        """The whole output of a program that changes nothing, alongside any other.
 
         Raises:
             StepError: it cannot be started, fails, or prints too much.
             UncertainError: it did not end in time.
         """
-        done = _succeeded(command, self._run(command))
+        done = _succeeded(command, self.read(command))
         if not done.is_whole:
             raise StepError(f"{command[0]} prints more than {MAX_OUTPUT} bytes")
         return done.output

@@ -27,17 +27,27 @@ from otel_straggler.supervisor.store import Step
 DRAIN: Final = "drain"
 REQUEUE: Final = "requeue"
 _JOB: Final = re.compile(r"[1-9][0-9]{0,9}")
-_JOB_COLUMNS: Final = "JobID:24,ArrayJobID:24,ArrayTaskID:24,RestartCnt:24"
-"""All of them are Slurm's own numbers: what ``scontrol show job`` prints begins with the job's
-name, in which its user may write ``Restarts=9``."""
+_OWNERS: Final = ("user", "account")
+_WIDTH: Final = 256
+_JOB_COLUMNS: Final = (
+    "JobID", "ArrayJobID", "ArrayTaskID", "RestartCnt", "State", "UserName", "Account",
+)  # fmt: skip
+"""Slurm's own words alone: what ``scontrol show job`` prints begins with the job's name, in which
+its user may write ``Restarts=9``."""
+_OVER: Final = ("COMPLETED", "CANCELLED")
+"""States of jobs that Slurm would requeue, and nobody wants to run again."""
 _LISTED: Final = re.compile(r"([^,\[]*)(?:\[([^\]]*)\])?")
 
 
-def _has_one_group(pattern: str) -> bool:
+def _names_job(pattern: str) -> bool:
     try:
-        return re.compile(pattern).groups == 1
+        compiled = re.compile(pattern)
     except re.error:
         return False
+    names = set(compiled.groupindex)
+    if compiled.groups == 1:
+        return names <= {"job"}
+    return compiled.groups == len(names) and {"job"} < names <= {"job", *_OWNERS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +58,12 @@ class SlurmSettings:
     squeue: str = option("squeue", text("the path of a program", bool), "the program")
     job_pattern: str = option(
         r"slurm-(\d+)(?:-\d+)?",
-        text("a regular expression with one group", _has_one_group),
-        "name of a run; its group is the id of the job",
+        text(
+            "a regular expression with one group, or with groups named job and user or account",
+            _names_job,
+        ),
+        "name of a run; its group is the id of the job. Groups `user` and `account` next to `job` "
+        "say whose job it must be, so that a team names no other's",
     )
 
 
@@ -67,13 +81,13 @@ class SlurmExecutor:
     def __init__(self, settings: SlurmSettings, programs: Programs) -> None:
         self._scontrol, self._squeue = settings.scontrol, settings.squeue
         self._job_pattern = re.compile(settings.job_pattern)
+        self._owners = [each for each in _OWNERS if each in self._job_pattern.groupindex]
         self._programs = programs
 
     # --- what Slurm lists ------------------------------------------------------------------------
 
     def hosts(self) -> Mapping[str, SchedulerHost]:
-        printed = self._programs.listed([self._scontrol, "show", "node", "--all", "--oneliner"])
-        hosts = {host.name: host for host in map(_host, printed.split("\n")) if host}
+        hosts = {host.name: host for host, _ in self._nodes()}
         if not hosts:
             raise StepError(f"{self._scontrol} lists no node")
         jobs = self._jobs_by_node()
@@ -88,8 +102,17 @@ class SlurmExecutor:
         return replace(host, allocated_to=None if jobs is None else tuple(jobs[host.name]))
 
     def allocation(self, run_id: str) -> str:
-        job = self._job_pattern.fullmatch(run_id)
-        return job[1] if job is not None and _JOB.fullmatch(job[1] or "") else ""
+        run = self._job_pattern.fullmatch(run_id)
+        job = "" if run is None else run.groupdict().get("job", run[1]) or ""
+        return self._allocation(job, run.groupdict()) if run and _JOB.fullmatch(job) else ""
+
+    def _allocation(self, job: str, owner: Mapping[str, str | None]) -> str:
+        """The job, and whose it is if names of runs say that."""
+        return " ".join([job, *(f"{each}={owner[each]}" for each in self._owners)])
+
+    def _nodes(self) -> list[tuple[SchedulerHost, str]]:
+        command = [self._scontrol, "show", "node", "--all", "--oneliner"]
+        return _hosts(self._programs.listed(command))
 
     def _node(self, name: str) -> tuple[SchedulerHost, str]:
         """The node of exactly this name, and its line.
@@ -97,44 +120,49 @@ class SlurmExecutor:
         Slurm finds nodes by names that they do not have, as by their host's: those are refused.
         """
         command = [self._scontrol, "show", "node", host_name(name), "--all", "--oneliner"]
-        done = self._programs.run(command)
-        lines = [line for line in done.output.split("\n") if line.strip()]
-        hosts = [_host(line) for line in lines]
-        if done.exit_code or len(hosts) != 1 or hosts[0] is None or hosts[0].name != name:
-            names = ", ".join(shown(host.name) for host in hosts[:3] if host)
+        done = self._programs.read(command)
+        nodes = _hosts(done.output)
+        if done.exit_code or [host.name for host, _ in nodes] != [name]:
+            names = ", ".join(shown(host.name) for host, _ in nodes[:3])
             listed = f"it lists {names} for it" if names else done.shown
             text = f"Slurm lists no node whose NodeName is exactly {shown(name)}: {listed}"
             raise StepError(f"{text}. Nothing was done")
-        return hosts[0], lines[0]
+        return nodes[0]
 
     def _jobs_by_node(self, *options: str) -> Mapping[str, list[str]] | None:
         """Ids of jobs by the nodes that they have; None if Slurm does not say."""
-        command = [self._squeue, "--noheader", "--all", *options, "--format=%A %N"]
+        command = [self._squeue, "--noheader", "--all", *options, "--format=%A|%u|%a|%N"]
         try:
             printed = self._programs.listed(command)
         except (StepError, UncertainError):
             return None
         jobs: dict[str, list[str]] = defaultdict(list)
         for line in printed.split("\n"):
-            job, _, nodes = line.strip().partition(" ")
+            job, user, account, nodes = ["", "", "", "", *line.strip().split("|", 3)][-4:]
+            allocation = self._allocation(job, {"user": user, "account": account})
             for node in expanded(nodes):
-                jobs[node].append(job)
+                jobs[node].append(allocation)
         return jobs
 
-    def _job(self, number: str) -> tuple[str, int]:
-        """The job of exactly this number, as ``scontrol`` names it alone, and its restarts. The
-        number of an array is also that of one of its tasks, and would be all of them."""
+    def _job(self, number: str, allocation: str) -> tuple[str, int, str]:
+        """The job of exactly this number, as ``scontrol`` names it alone, its restarts, and its
+        state. The number of an array is also that of one of its tasks, and would be all of them."""
+        columns = ",".join(f"{name}:{_WIDTH}" for name in _JOB_COLUMNS)
         options = ("--noheader", "--all", "--states=all", f"--jobs={number}")
-        printed = self._programs.listed([self._squeue, *options, f"--Format={_JOB_COLUMNS}"])
-        rows = [line.split() for line in printed.split("\n") if line.split()[:1] == [number]]
-        if len(rows) != 1 or len(rows[0]) != 4 or not rows[0][3].isdecimal():
+        printed = self._programs.listed([self._squeue, *options, f"--Format={columns}"])
+        rows = [_columns(line) for line in printed.split("\n") if line.split()[:1] == [number]]
+        if len(rows) != 1 or not rows[0][3].isdecimal():
             text = (
                 f"Slurm lists {len(rows)} jobs whose number is exactly {number}, or not how often"
             )
             raise StepError(f"{text} it was restarted. Nothing was done")
-        _, array, task, restarts = rows[0]
+        _, array, task, restarts, state, user, account = rows[0]
+        listed = self._allocation(number, {"user": user, "account": account})
+        if listed != allocation:
+            text = f"the run names the job {shown(allocation)}, and Slurm lists {shown(listed)}"
+            raise StepError(f"{text}. Nothing was done")
         is_task = array.isdecimal() and task.isdecimal()
-        return (f"{array}_{task}" if is_task else number), int(restarts)
+        return (f"{array}_{task}" if is_task else number), int(restarts), state
 
     # --- steps -----------------------------------------------------------------------------------
 
@@ -148,37 +176,62 @@ class SlurmExecutor:
         )
 
     def _requeue(self, decision: Decision) -> Step:
-        job = self.allocation(decision.run_id)
-        if not job:
+        allocation = self.allocation(decision.run_id)
+        if not allocation:
             text = f"the run {shown(decision.run_id)} does not name a job of slurm.job_pattern"
             raise StepError(text)
-        return Step(verb=REQUEUE, target=job, arguments={})
+        job = allocation.partition(" ")[0]
+        return Step(verb=REQUEUE, target=job, arguments={"allocation": allocation})
 
     def observe(self, step: Step) -> dict[str, Any]:
+        self._programs.wait()
         if step.verb == DRAIN:
             host, _ = self._node(step.target)
             check_same(host, step.arguments.get("host_id", ""))
             return {"node": host.name}
-        job, restarts = self._job(step.target)
+        job, restarts, state = self._requeued(step)
+        if state.startswith(_OVER):
+            raise StepError(f"job {job} is {state}, and is not run again. Nothing was done")
         return {"job": job, "restarts": restarts}
 
+    def _requeued(self, step: Step) -> tuple[str, int, str]:
+        return self._job(step.target, step.arguments.get("allocation", step.target))
+
     def perform(self, step: Step, before: dict[str, Any]) -> str:
-        if step.verb == DRAIN:
-            node, reason = f"NodeName={before['node']}", f"Reason={step.arguments['reason']}"
-            command = [self._scontrol, "update", node, "State=DRAIN", reason]
-        else:
-            command = [self._scontrol, "requeue", before["job"]]
-        return self._programs.checked(command)
+        if step.verb == REQUEUE:
+            return self._programs.checked([self._scontrol, "requeue", before["job"]])
+        node, reason = f"NodeName={before['node']}", f"Reason={step.arguments['reason']}"
+        text = self._programs.checked([self._scontrol, "update", node, "State=DRAIN", reason])
+        self._check_alone(before["node"], _mark_in(step))
+        return text
+
+    def _check_alone(self, node: str, mark: str) -> None:
+        """Check that no other node was drained with one. Slurm accepts a ``NodeSet`` that has the
+        name of a node, drains the set for it, and lists sets nowhere.
+
+        Raises:
+            UncertainError: there is such a set.
+        """
+        marked = [host.name for host, line in self._nodes() if mark in _field(line, "Reason")]
+        if others := [name for name in marked if name != node]:
+            names = f"{', '.join(others[:10])}{' and more' if len(others) > 10 else ''}"
+            text = f"Slurm drained more than {node}: {names}. slurm.conf has a NodeSet of that name"
+            raise UncertainError(f"{text}. Rename it, and resume the nodes that are well")
 
     def was_done(self, step: Step, before: dict[str, Any]) -> bool | None:
+        self._programs.wait()
         try:
             if step.verb == DRAIN:
                 line = self._node(step.target)[1]
-                mark = step.arguments["reason"].partition(" ")[0]
-                return "DRAIN" in _field(line, "State") and mark in _field(line, "Reason")
-            return self._job(step.target)[1] > before["restarts"] or None
+                return "DRAIN" in _field(line, "State") and _mark_in(step) in _field(line, "Reason")
+            return self._requeued(step)[1] > before["restarts"] or None
         except StepError:
             return None
+
+
+def _columns(line: str) -> list[str]:
+    begins = range(0, _WIDTH * len(_JOB_COLUMNS), _WIDTH)
+    return [line[begin : begin + _WIDTH].strip() for begin in begins]
 
 
 def expanded(hostlist: str) -> Iterator[str]:
@@ -215,6 +268,15 @@ def _drain(decision: Decision) -> Step:
 def _mark(cause_id: str) -> str:
     """Names a cause in a reason; without blanks."""
     return f"otel-straggler:{hashlib.sha256(cause_id.encode()).hexdigest()[:12]}"
+
+
+def _mark_in(step: Step) -> str:
+    return str(step.arguments["reason"].partition(" ")[0])
+
+
+def _hosts(printed: str) -> list[tuple[SchedulerHost, str]]:
+    """Nodes and their lines; some Reason may have further lines."""
+    return [(host, line) for line in printed.split("\n") if (host := _host(line))]
 
 
 def _host(line: str) -> SchedulerHost | None:
