@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ def read_yaml(path: Path, *, see: str, what: str = "--config") -> object:
         problem = getattr(error, "problem", None) or "cannot be read"
         if "'\\t'" in problem:
             problem += " (indent with blanks, not with tabs)"
+        else:  # a name of an alias or a tag may be a password that begins with * or !
+            problem = re.sub(r"(?<= )'[^']{2,}'", "'...'", problem)
         raise ConfigError(
             f"{path}:{line}: not YAML: {problem}; expected 'key: value' lines. "
             f"See {see} for every setting."

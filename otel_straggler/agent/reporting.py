@@ -77,7 +77,8 @@ class HangReports:
         self, kind: ReportKind, *, reason: str, text: str, rank: int | None = None, attempt: int = 0
     ) -> None:
         if self._sender is not None:
-            self._sender.send(
+            send = self._sender.keep if kind == "agent_started" else self._sender.send
+            send(
                 FleetReport(
                     kind=kind,
                     id=new_report_id(),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -12,6 +13,9 @@ from otel_straggler.cli.collector import serve_until, start_serving
 from otel_straggler.cli.exchange import Server, base_url
 from otel_straggler.cli.text import AS_JSON, clock, print_json, printable, user_name
 from otel_straggler.errors import InputError
+
+if TYPE_CHECKING:
+    from otel_straggler.supervisor.settings import SupervisorSettings
 
 DEFAULT_URL: Final = "http://127.0.0.1:9470"
 _MAX_SHOWN: Final = 10
@@ -27,16 +31,20 @@ _Command = TypeVar("_Command", bound=Callable[..., None])
 @click.option(
     "--check", is_flag=True, help="Check the settings and the files that they name, then exit."
 )
+@click.option(
+    "--dry-run", is_flag=True,
+    help="Print what the last 24 h of the journal would have led to under this policy, then exit.",
+)  # fmt: skip
 @click.pass_context
-def command(context: click.Context, config: str | None, check: bool) -> None:
+def command(context: click.Context, config: str | None, check: bool, dry_run: bool) -> None:
     """Take alerts of Alertmanager and reports of nodes, decide by a policy, act on hosts.
 
     Without a command, it serves. The first line on standard output, once the port is open, is a
     JSON object with the address. SIGTERM, SIGINT and SIGHUP end it after the step in progress.
     """
     if context.invoked_subcommand is not None:
-        if config is not None or check:
-            raise click.UsageError("--config and --check are for serving, without a command.")
+        if config is not None or check or dry_run:
+            raise click.UsageError("--config, --check and --dry-run are for no command.")
         return
     from otel_straggler.supervisor.service import Supervisor, executor_for
     from otel_straggler.supervisor.settings import check_policy, check_start, load_settings
@@ -47,12 +55,24 @@ def command(context: click.Context, config: str | None, check: bool) -> None:
         check_policy(settings, executor_for(settings).actions)
         click.echo("The supervisor would start with these settings.")
         return
+    if dry_run:
+        for line in dry_run_lines(settings):
+            click.echo(line)
+        return
     stop = start_serving()
     supervisor = Supervisor(settings)
     address = supervisor.start()
     _log.info("the executor is %s", settings.executor.kind)
     serve_until(stop, {"supervisor": address})
     supervisor.stop()
+
+
+def dry_run_lines(settings: SupervisorSettings) -> list[str]:
+    """What ``--dry-run`` prints."""
+    from otel_straggler.supervisor.dry_run import dry_run
+
+    lines = dry_run(settings.state.path, settings.policy, time.time())
+    return [printable(line, 500) for line in lines]
 
 
 def _to_supervisor(function: _Command) -> _Command:
@@ -95,10 +115,15 @@ def resume(url: str) -> None:
 
 @command.command()
 @click.argument("host")
-@click.argument("state", type=click.Choice(["spare", "running", "failed", "complete", "cordoned"]))
+@click.argument(
+    "state", type=click.Choice(["spare", "running", "failed", "complete", "cordoned", "gone"])
+)
 @_to_supervisor
 def mark(host: str, state: str, url: str) -> None:
-    """Set the state of a host, such as that of a repaired one to spare."""
+    """Set the state of a host, such as that of a repaired one to spare.
+
+    One that is gone is no longer in the fleet, of which shares are taken.
+    """
     answer = _ask(url, "/v1/hosts", "state", {"name": host, "state": state})
     click.echo(f"{printable(answer['name'])} is {answer['state']}.")
 
@@ -107,7 +132,7 @@ def status_lines(answer: dict[str, Any]) -> list[str]:
     """What ``status`` prints."""
     stopped = answer["stopped"]
     acting = f"It acts, with the executor {printable(answer['executor'])}."
-    lines = [acting if stopped is None else _stopped(stopped)]
+    lines = [acting if stopped is None else _stopped(stopped), *_warnings(answer)]
     by_state: dict[str, list[str]] = {}
     for host in answer["hosts"]:
         by_state.setdefault(host["state"], []).append(printable(host["name"]))
@@ -116,6 +141,28 @@ def status_lines(answer: dict[str, Any]) -> list[str]:
         lines.append(f"{state}: {len(names)} ({', '.join(names[:_MAX_SHOWN])}{more})")
     lines += [_decision(each) for each in answer["decisions"][:_MAX_SHOWN]]
     return lines if answer["decisions"] else [*lines, "no decisions yet"]
+
+
+def _warnings(answer: dict[str, Any]) -> list[str]:
+    """What a person should know first. A supervisor of an earlier version says none of it."""
+    lines = []
+    if unknown := answer.get("unknown"):
+        lines.append(
+            f"It is not known which hosts are cordoned, as {printable(unknown['why'], 500)}. "
+            "Name them: otel-straggler supervise mark HOST cordoned"
+        )
+    if error := answer.get("scheduler", {}).get("error"):
+        lines.append(f"The scheduler does not list its hosts: {printable(error, 500)}")
+    if waiting := answer.get("waiting"):
+        lines.append(f"{waiting} actions wait")
+    if shed := answer.get("shed"):
+        lines.append(f"{shed} notifications were not made, as too many waited")
+    if lost := [printable(h["name"]) for h in answer["hosts"] if not h.get("is_known", True)]:
+        shown = ", ".join(lost[:_MAX_SHOWN])
+        lines.append(
+            f"{len(lost)} hosts are not in the scheduler's list, and count for nothing: {shown}"
+        )
+    return lines
 
 
 def _decision(each: dict[str, Any]) -> str:

@@ -14,6 +14,8 @@ ReportKind = Literal["rank_hung", "rank_exited", "attempt_ended", "agent_started
 REPORT_KINDS: Final[tuple[ReportKind, ...]] = get_args(ReportKind)
 REPORTS_PATH: Final = "/v1/reports"
 """Where a supervisor takes reports."""
+RENEW_S: Final = 300.0
+"""An agent that has nothing else to report says so often that it is still there."""
 MAX_TEXT: Final = 2_000
 MAX_RANK: Final = 10_000_000
 _MAX_UNIX_S: Final = 1e11
@@ -25,7 +27,8 @@ class FleetReport:
     """One report about one node.
 
     Attributes:
-        id: unique; the same report sent again has the same one, and is acted on once.
+        id: unique; the same report sent again has the same one, and is acted on once. Of
+            ``agent_started`` it says that the agent is still there.
         rank: global rank, if it is about one.
         at_unix_s: when it happened, seconds since 1970 by the node's clock.
         reason: one word for policies, such as ``heartbeat_timeout``, ``SIGKILL`` or ``ok``.

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from otel_straggler.errors import InputError
 from otel_straggler.model.names import MAX_NAME, clean_name
+from otel_straggler.secret import of_kind, redacted
 from otel_straggler.setting import is_number
 
 LONGEST_TEXT: Final = 500
@@ -43,7 +44,7 @@ class JsonBody:
         except (ValueError, RecursionError):
             values = None
         if not isinstance(values, dict):
-            raise self.wrong("body", body[:100].decode("utf-8", "replace"), expected)
+            raise InputError.of(f"{where}body", of_kind(body), expected, remedy)
         self.values: dict[str, Any] = values
 
     def __contains__(self, name: str) -> bool:
@@ -78,6 +79,7 @@ class JsonBody:
         return value
 
     def wrong(self, where: str, value: object, expected: str) -> InputError:
+        value = redacted({where: value})[where]
         shown = repr(value)
         value = value if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}..."
         return InputError.of(self._where + where, value, expected, self._remedy)

@@ -12,10 +12,11 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from otel_straggler.errors import ConfigError
-from otel_straggler.model.fleet_reports import REPORTS_PATH, FleetReport, report_json
+from otel_straggler.model.fleet_reports import RENEW_S, REPORTS_PATH, FleetReport, report_json
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response, is_retryable, retry_delay_s
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.token import token_headers
@@ -48,6 +49,7 @@ class ReportSender:
         self._token_file = token_file
         self._client = HttpClient(url.rstrip("/") + REPORTS_PATH, timeout_s=TIMEOUT_S)
         self._waiting: deque[FleetReport] = deque()
+        self._kept: FleetReport | None = None
         self._changed = threading.Condition()
         self._stop_at_s: float | None = None
         self._is_failing = False
@@ -63,6 +65,12 @@ class ReportSender:
                 self.counts["dropped"] += 1
             self._waiting.append(report)
             self._changed.notify()
+
+    def keep(self, report: FleetReport) -> None:
+        """Queue one report, and again under the same id whenever there was none for
+        :data:`RENEW_S`: what it is about is still there."""
+        self._kept = report
+        self.send(report)
 
     def close(self, deadline_s: float = 2.0) -> None:
         """Send what waits, for at most ``deadline_s``. May be called twice."""
@@ -93,7 +101,9 @@ class ReportSender:
         """The oldest; None once stopped and empty, or out of time."""
         with self._changed:
             while not self._waiting and self._stop_at_s is None:
-                self._changed.wait()
+                is_silent = not self._changed.wait(RENEW_S)
+                if is_silent and self._kept is not None:
+                    self._waiting.append(replace(self._kept, at_unix_s=time.time()))
             is_late = self._stop_at_s is not None and time.monotonic() >= self._stop_at_s
             return None if is_late or not self._waiting else self._waiting[0]
 

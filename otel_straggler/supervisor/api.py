@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
 from otel_straggler.collector.access.guard import Guard, Refusal
-from otel_straggler.collector.access.roles import PUBLIC, READ, Principal, Role
+from otel_straggler.collector.access.roles import PUBLIC, READ, Role
 from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 from otel_straggler.collector.ingest.json_app import (
     NOT_STORED,
@@ -36,6 +36,8 @@ STATUS_PATH: Final = "/v1/status"
 STOP_PATH: Final = "/v1/stop"
 RESUME_PATH: Final = "/v1/resume"
 HOSTS_PATH: Final = "/v1/hosts"
+GONE: Final = "gone"
+"""Of a host that is marked so the fleet no longer knows."""
 MAX_BODY_BYTES: Final = 1024 * 1024
 _SHOWN: Final = 50
 """Decisions of a status."""
@@ -45,12 +47,15 @@ _OPERATE: Final[Mapping[str, Role]] = {"POST": "operate"}
 
 
 class SupervisorApi(JsonApp):
-    """The app behind the port. All work is done by one thread, in order."""
+    """The app behind the port. What comes in is done by one thread, in order; people and scrapes
+    are answered by another, so they wait for one webhook at most; ``/healthz`` waits for nothing.
+    """
 
     def __init__(self, engine: Engine, telemetry: Telemetry, guard: Guard) -> None:
         super().__init__(guard, takes_cookie=False)
         self._engine, self._telemetry = engine, telemetry
         self._thread = ThreadPoolExecutor(1, "straggler-supervisor-api")
+        self._people = ThreadPoolExecutor(1, "straggler-supervisor-people")
         self._routes = {
             ALERTS_PATH: Route(_INGEST, self._alerts),
             REPORTS_PATH: Route(_INGEST, self._report),
@@ -69,9 +74,12 @@ class SupervisorApi(JsonApp):
 
     # --- answers ---------------------------------------------------------------------------------
 
-    def respond(self, request: Request) -> Awaitable[Response]:
-        loop = asyncio.get_running_loop()
-        return loop.run_in_executor(self._thread, self._answered, request)
+    def respond(self, request: Request) -> Response | Awaitable[Response]:
+        path = request.head.path
+        if path == "/healthz":
+            return self._health(request)
+        thread = self._thread if path in (ALERTS_PATH, REPORTS_PATH) else self._people
+        return asyncio.get_running_loop().run_in_executor(thread, self._answered, request)
 
     def _answered(self, request: Request) -> Response:
         head = request.head
@@ -92,33 +100,27 @@ class SupervisorApi(JsonApp):
 
     def close(self) -> None:
         self._thread.shutdown(wait=True)
+        self._people.shutdown(wait=True)
 
     def _alerts(self, request: Request) -> Response:
         webhook = read_webhook(_body(request, "a webhook of Alertmanager").values)
         for reason, number in webhook.rejected.items():
             self._telemetry.ignored(reason, number)
-        who = request.head.principal
-        causes = [cause for cause in webhook.causes if self._may(who, cause.run_id, cause.host)]
-        outcomes = Counter(map(_outcome, self._engine.submit(causes)))
-        if forbidden := len(webhook.causes) - len(causes):
-            outcomes["forbidden"] = forbidden
+        decisions = self._engine.submit(webhook.causes, request.head.principal)
+        for decision in decisions:
+            self._audit_forbidden(request, decision)
+        outcomes = Counter(map(_outcome, decisions))
         return json_response({"outcomes": {**outcomes, **webhook.rejected}})
 
     def _report(self, request: Request) -> Response:
-        report = read_report(request.content)
-        if not self._may(request.head.principal, report.run_id, report.node):
-            return json_response({"outcome": "forbidden"})
-        return json_response({"outcome": _outcome(self._engine.report(report))})
+        decision = self._engine.report(read_report(request.content), request.head.principal)
+        self._audit_forbidden(request, decision)
+        return json_response({"outcome": _outcome(decision)})
 
-    def _may(self, who: Principal, run_id: str, host: str) -> bool:
-        """Whether somebody may send something about a run and a host: neither may be another's."""
-        known = self._engine.fleet.hosts.get(host)
-        on_host = known.run_id if known is not None else ""
-        is_theirs = bool(run_id) and who.covers(run_id) and (not on_host or who.covers(on_host))
-        if who.runs and not is_theirs:
-            self._telemetry.ignored("forbidden")
-            return False
-        return True
+    def _audit_forbidden(self, request: Request, decision: Decision) -> None:
+        """What a grant may not speak of is in the audit trail; of a flood not every one."""
+        if decision.reason == "forbidden":
+            self._guard.record_refusal(request.head, 200, "forbidden", decision.run_id)
 
     def _status(self, request: Request) -> Response:  # noqa: ARG002 - the same for all
         return json_response(self._engine.status(_SHOWN))
@@ -134,11 +136,14 @@ class SupervisorApi(JsonApp):
 
     def _mark(self, request: Request) -> Response:
         values = _body(request, "a JSON object with name and state")
-        state = values.get("state")
-        if state not in HOST_STATES:
-            raise values.wrong("state", state, f"one of {', '.join(HOST_STATES)}")
-        host = self._engine.mark(values.name("name"), cast("HostState", state))
-        return json_response({"name": host.name, "state": host.state})
+        state, name = values.get("state"), values.name("name")
+        if state not in (*HOST_STATES, GONE):
+            raise values.wrong("state", state, f"one of {', '.join((*HOST_STATES, GONE))}")
+        if state == GONE:
+            self._engine.forget(name)
+        else:
+            self._engine.mark(name, cast("HostState", state))
+        return json_response({"name": name, "state": state})
 
     def _metrics(self, request: Request) -> Response:  # noqa: ARG002 - the same for all
         families = self._telemetry.families(self._engine.fleet, self._engine.unfinished())

@@ -11,7 +11,8 @@ from typing import Any, Final, Literal
 from otel_straggler.collector.alerting.alert_json import WEBHOOK_VERSION, fingerprint
 from otel_straggler.errors import InputError
 from otel_straggler.model.fleet_reports import FleetReport
-from otel_straggler.model.names import clean_name
+from otel_straggler.model.names import MAX_NAME, clean_name
+from otel_straggler.secret import of_kind
 from otel_straggler.supervisor.xids import xid_in
 
 HOST_LABELS: Final = ("node", "host", "hostname", "Hostname", "kubernetes_node")
@@ -20,10 +21,14 @@ RUN_LABELS: Final = ("run_id",)
 XID_LABELS: Final = ("xid", "xid_code", "error_type")
 """Labels of alerts, in order of precedence: ours, then those of DCGM and others."""
 MAX_ALERTS: Final = 1_000
+_OF_RANKS: Final = ("rank_hung", "rank_exited")
+"""Kinds of reports whose reason may be an XID."""
 _MAX_LABELS: Final = 64
 _MAX_VALUE: Final = 1_000
 _REMEDY: Final = "Is it the webhook of an Alertmanager, version 4? docs/operate/supervisor.md"
-_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
+_TIME: Final = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)", re.ASCII
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +80,11 @@ def read_webhook(payload: Any) -> Webhook:
     """
     version = payload.get("version") if isinstance(payload, Mapping) else None
     if version != WEBHOOK_VERSION:
-        raise InputError.of("webhook: version", version, f'"{WEBHOOK_VERSION}"', _REMEDY)
+        shown = version if isinstance(version, int | float) else of_kind(version)
+        raise InputError.of("webhook: version", shown, f'"{WEBHOOK_VERSION}"', _REMEDY)
     alerts = payload.get("alerts")
     if not isinstance(alerts, list) or len(alerts) > MAX_ALERTS:
-        shown = f"{len(alerts)} alerts" if isinstance(alerts, list) else alerts
+        shown = f"{len(alerts)} alerts" if isinstance(alerts, list) else of_kind(alerts)
         raise InputError.of("webhook: alerts", shown, f"a list of at most {MAX_ALERTS}", _REMEDY)
     causes: list[Cause] = []
     rejected: dict[str, int] = {}
@@ -101,7 +107,8 @@ def cause_of_report(report: FleetReport) -> Cause:
         "reason": report.reason,
         **({} if report.rank is None else {"rank": str(report.rank)}),
     }
-    xid = xid_in(report.reason) if report.reason.lower().startswith("xid") else None
+    names_xid = report.kind in _OF_RANKS and report.reason.lower().startswith("xid")
+    xid = xid_in(report.reason) if names_xid else None
     return Cause(
         id=f"report:{report.id}",
         source="report",
@@ -199,9 +206,11 @@ def _first(labels: Mapping[str, str], names: tuple[str, ...]) -> str:
 
 
 def _texts(values: Any) -> dict[str, str] | None:
-    """A mapping of texts, of a size that an Alertmanager sends; else None."""
+    """A mapping of texts, of a size that an Alertmanager sends, with printable names; else None."""
     if not isinstance(values, Mapping) or len(values) > _MAX_LABELS:
         return None
     if not all(isinstance(k, str) and isinstance(v, str) for k, v in values.items()):
+        return None
+    if not all(name.isprintable() and len(name) <= MAX_NAME for name in values):
         return None
     return dict(values)

@@ -50,12 +50,17 @@ class Supervised:
 
 
 def status_json(store: Store, fleet: Fleet, executor: str, limit: int) -> dict[str, Any]:
-    """Who stopped it, the hosts by name, and the newest decisions; JSON's types only."""
+    """Who stopped it, the hosts by name, since when it is not known which were cordoned, and the
+    newest decisions; JSON's types only."""
     newest = (e for e in store.newest(10 * limit) if e.decision.reason != "no_rule")
     return {
-        "stopped": store.stopped(),
+        "stopped": store.meta("stopped"),
         "executor": executor,
-        "hosts": [asdict(host) for _, host in sorted(fleet.hosts.items())],
+        "hosts": [
+            {**asdict(host), "state": fleet.state_of(name), "is_known": fleet.knows(name)}
+            for name, host in sorted(fleet.hosts.items())
+        ],
+        "unknown": store.meta("unknown"),
         "decisions": list(map(_shown, newest))[:limit],
     }
 

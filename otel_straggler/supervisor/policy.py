@@ -33,6 +33,8 @@ OF_RUN: Final[frozenset[Action]] = frozenset({"restart_in_job", "restart_workloa
 """Actions that need the name of a run."""
 TAKES_OUT: Final[frozenset[Action]] = frozenset({"replace_host", "scale_down", "cordon"})
 """Actions after which a host no longer works."""
+ON_HOST: Final[frozenset[Action]] = TAKES_OUT | {"restart_in_job"}
+"""Actions that act on the host of the cause, which the fleet has to know."""
 NEEDS_SPARE: Final[frozenset[Action]] = frozenset({"replace_host", "scale_up"})
 _DAY_S: Final = 86_400.0
 

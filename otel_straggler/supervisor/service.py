@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -111,13 +112,21 @@ class Supervisor:
         return export
 
     def start(self) -> str:
-        """Listen, then begin to act; returns the address with its real port.
+        """Ask the scheduler for its hosts, listen, then begin to act; returns the address with its
+        real port.
 
         Raises:
-            UnavailableError: the address is taken.
+            UnavailableError: the address is taken, or the journal cannot be written.
         """
         if not self._settings.policy.rules:
             _log.warning("policy.rules is empty: alerts and reports are counted, nothing is done")
+        try:
+            self.engine.ask_scheduler()
+            self.engine.log_gap()
+        except sqlite3.Error as error:
+            where, expected = "state.path", "a journal that can be written"
+            remedy = f"Is its disk full? ({error})"
+            raise UnavailableError.of(where, self._settings.state.path, expected, remedy) from None
         self._loop.start()
         try:
             address = listen(

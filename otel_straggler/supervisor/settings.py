@@ -73,7 +73,8 @@ class StateSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSettings:
-    """The hosts. Agents add theirs when they start."""
+    """The hosts that an operator names; docs/operate/supervisor.md, "Hosts", says which others
+    there are."""
 
     hosts: tuple[tuple[str, str], ...] = option(
         (), _HOSTS, "state of each host that the journal does not know yet"

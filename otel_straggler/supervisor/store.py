@@ -11,14 +11,22 @@ import contextlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from otel_straggler.errors import ConfigError, UnavailableError
 from otel_straggler.regular_files import UnsafeFileError, create_folder, create_regular
 from otel_straggler.supervisor.causes import Cause, cause_json, cause_of_json
-from otel_straggler.supervisor.fleet import Decision, Fleet, Host, decision_json
+from otel_straggler.supervisor.fleet import (
+    HOST_STATES,
+    Decision,
+    Fleet,
+    Host,
+    decision_json,
+    decision_of_json,
+)
+from otel_straggler.supervisor.recent import Recent
 
 Status = Literal["ignored", "decided", "started", "done", "failed", "unknown", "expired"]
 """Of a decision. ``unknown``: a step may have been done when the supervisor was killed, and nobody
@@ -27,7 +35,9 @@ ENDED: Final[frozenset[Status]] = frozenset({"ignored", "done", "failed", "unkno
 
 _APPLICATION_ID: Final = 0x6F747376
 """``PRAGMA application_id``: "otsv"."""
-_SCHEMA_VERSION: Final = 1
+_SCHEMA_VERSION: Final = 2
+_MAX_IGNORED: Final = 100_000
+"""Causes that nothing follows from; beyond that the oldest are dropped, whoever sends many."""
 _TABLES: Final = """
 CREATE TABLE decisions (
     cause_id TEXT PRIMARY KEY, at_unix_s REAL NOT NULL, status TEXT NOT NULL,
@@ -42,10 +52,12 @@ CREATE TABLE steps (
     started_unix_s REAL, ended_unix_s REAL, PRIMARY KEY (cause_id, number)
 ) WITHOUT ROWID;
 CREATE TABLE hosts (
-    name TEXT PRIMARY KEY, state TEXT NOT NULL, since_unix_s REAL NOT NULL, run_id TEXT NOT NULL
+    name TEXT PRIMARY KEY, state TEXT NOT NULL, since_unix_s REAL NOT NULL, run_id TEXT NOT NULL,
+    added_by TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
+_FROM_1: Final = "ALTER TABLE hosts ADD COLUMN added_by TEXT NOT NULL DEFAULT ''"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +102,18 @@ class Store:
     """The journal. For one thread at a time; every method may raise sqlite3.Error and has then
     written nothing. What is written is on the disk.
 
+    Attributes:
+        is_new: there was none, or an empty file.
+
     Raises:
         UnavailableError: another supervisor uses the file, or it cannot be opened.
-        ConfigError: it belongs to another program or version.
+        ConfigError: it belongs to another program or version, or is damaged.
     """
 
+    is_new = False
+
     def __init__(self, path: Path) -> None:
+        self._reported: list[str] = []
         try:
             create_folder(path.parent)
             create_regular(path)
@@ -117,19 +135,41 @@ class Store:
             self._connection.execute("PRAGMA journal_mode = WAL").fetchall()
             self._connection.execute("PRAGMA synchronous = FULL")
             with self.transaction():
-                if not self._number("SELECT count(*) FROM sqlite_master"):
+                self.is_new = not self._number("SELECT count(*) FROM sqlite_master")
+                if self.is_new:
                     self._create()
-            known = self._number("PRAGMA application_id"), self._number("PRAGMA user_version")
+                elif self._version() == (_APPLICATION_ID, 1):
+                    self._connection.execute(_FROM_1)
+                    self._connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            version = self._version()
+            if version == (_APPLICATION_ID, _SCHEMA_VERSION):
+                self._check()
         except sqlite3.OperationalError as error:
+            if "UTF-8" in str(error) or "no such" in str(error):
+                raise _damaged(path, error) from None
             expected = "a file that no other supervisor uses"
             remedy = f"Stop that one, or choose another path ({error})."
             raise UnavailableError.of("state.path", str(path), expected, remedy) from None
-        except sqlite3.DatabaseError as error:
-            remedy = f"Choose another path, or move it away ({error})."
-            raise ConfigError.of("state.path", str(path), "a SQLite file", remedy) from None
-        if known != (_APPLICATION_ID, _SCHEMA_VERSION):
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            raise _damaged(path, error) from None
+        if version != (_APPLICATION_ID, _SCHEMA_VERSION):
             expected = f"the journal of a supervisor, version {_SCHEMA_VERSION}, or no file"
             raise ConfigError.of("state.path", str(path), expected, "Choose another path.")
+
+    def _version(self) -> tuple[int, int]:
+        return self._number("PRAGMA application_id"), self._number("PRAGMA user_version")
+
+    def _check(self) -> None:
+        """Raise sqlite3.DatabaseError where a part of the file, or what a start needs of it, is
+        not what was written."""
+        if (found := self._all("PRAGMA quick_check(1)")) != [("ok",)]:
+            raise sqlite3.DatabaseError(f"quick_check: {found[0][0]}")
+        self.fleet(0.0)
+        for entry in (*self.unfinished(), *self.unreported()):
+            self.steps(entry.cause.id)
+        with _undamaged("meta"):
+            seen, unknown = self.meta("seen"), self.meta("unknown")
+            _ = seen and float(seen["at_unix_s"]), unknown and unknown["why"] + ""
 
     def _create(self) -> None:
         for statement in filter(str.strip, _TABLES.split(";")):
@@ -139,47 +179,65 @@ class Store:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing."""
+        """All or nothing; one within another is a part of it."""
+        if self._connection.in_transaction:
+            yield
+        else:
+            yield from self._begun()
+
+    def _begun(self) -> Iterator[None]:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
+            reported = [(cause_id,) for cause_id in self._reported]
+            if reported:
+                self._connection.executemany(_REPORTED, reported)
             yield
             self._connection.execute("COMMIT")
+            del self._reported[: len(reported)]
         except BaseException:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
 
     def close(self) -> None:
+        with contextlib.suppress(sqlite3.Error):
+            self.unreported()
         self._connection.close()
-
-    # --- the fleet -------------------------------------------------------------------------------
 
     def fleet(self, since_unix_s: float) -> Fleet:
         """The fleet with its decisions since then."""
-        rows = self._all("SELECT name, state, since_unix_s, run_id FROM hosts")
-        hosts = {r[0]: Host(name=r[0], state=r[1], since_unix_s=r[2], run_id=r[3]) for r in rows}
+        rows = self._all("SELECT name, state, since_unix_s, run_id, added_by FROM hosts")
         decided = self._all(
             "SELECT decision FROM decisions WHERE at_unix_s >= ? AND status NOT IN "
             "('ignored', 'expired') ORDER BY rowid",
             since_unix_s,
         )
-        decisions = tuple(Decision(**json.loads(text)) for (text,) in decided)
-        return Fleet(hosts=hosts, decisions=decisions, is_stopped=bool(self.stopped()))
+        with _undamaged("fleet"):
+            return Fleet(
+                hosts={row[0]: _host(row) for row in rows},
+                decisions=Recent.of(decision_of_json(json.loads(text)) for (text,) in decided),
+                is_stopped=bool(self.meta("stopped")),
+            )
 
     def put_hosts(self, hosts: Iterable[Host]) -> None:
-        rows = [(h.name, h.state, h.since_unix_s, h.run_id) for h in hosts]
-        self._connection.executemany("INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?)", rows)
+        rows = [(h.name, h.state, h.since_unix_s, h.run_id, h.added_by) for h in hosts]
+        self._connection.executemany("INSERT OR REPLACE INTO hosts VALUES (?, ?, ?, ?, ?)", rows)
 
-    def stopped(self) -> dict[str, Any] | None:
-        """Who stopped it, when and why; None if it runs."""
-        rows = self._all("SELECT value FROM meta WHERE key = 'stopped'")
-        return json.loads(rows[0][0]) if rows else None
+    def drop_host(self, name: str) -> None:
+        self._connection.execute("DELETE FROM hosts WHERE name = ?", (name,))
 
-    def set_stopped(self, stopped: dict[str, Any] | None) -> None:
-        if stopped is None:
-            self._connection.execute("DELETE FROM meta WHERE key = 'stopped'")
+    def meta(self, key: str) -> dict[str, Any] | None:
+        """A fact, such as who stopped it, when and why (``stopped``); None if there is none."""
+        rows = self._all("SELECT value FROM meta WHERE key = ?", key)
+        with _undamaged(key):
+            return dict(json.loads(rows[0][0])) if rows else None
+
+    def set_meta(self, key: str, value: dict[str, Any] | None) -> None:
+        """Set a fact, or remove it."""
+        if value is None:
+            self._connection.execute("DELETE FROM meta WHERE key = ?", (key,))
         else:
-            row = ("stopped", json.dumps(stopped))
+            row = (key, json.dumps(value))
             self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", row)
 
     # --- decisions -------------------------------------------------------------------------------
@@ -194,19 +252,30 @@ class Store:
         rows = self._all(f"{_ENTRY} WHERE status IN ('decided', 'started') ORDER BY rowid")
         return tuple(map(_entry, rows))
 
+    def waiting(self) -> int:
+        """How many :meth:`unfinished` has."""
+        return self._number("SELECT count(*) FROM decisions WHERE status IN ('decided', 'started')")
+
     def unreported(self) -> tuple[Entry, ...]:
         """Decisions that have ended without their span and audit line."""
+        with self.transaction():
+            pass  # what has been reported is written
         where = "is_reported = 0 AND status NOT IN ('decided', 'started')"
         return tuple(map(_entry, self._all(f"{_ENTRY} WHERE {where} ORDER BY rowid")))
 
     def set_reported(self, cause_id: str) -> None:
-        self._connection.execute(
-            "UPDATE decisions SET is_reported = 1 WHERE cause_id = ?", (cause_id,)
-        )
+        """Written with the next transaction, or at the end: it may be reported twice."""
+        self._reported.append(cause_id)
 
     def newest(self, limit: int) -> tuple[Entry, ...]:
         """The newest decisions."""
         return tuple(map(_entry, self._all(f"{_ENTRY} ORDER BY rowid DESC LIMIT ?", limit)))
+
+    def since(self, unix_s: float) -> tuple[Entry, ...]:
+        """What was decided since then, oldest first."""
+        return tuple(
+            map(_entry, self._all(f"{_ENTRY} WHERE at_unix_s >= ? ORDER BY rowid", unix_s))
+        )
 
     def put(self, cause: Cause, decision: Decision, steps: Sequence[Step]) -> None:
         """Write a decision; one that ignored the same cause is replaced."""
@@ -218,7 +287,7 @@ class Store:
         )
         self._connection.executemany(
             "INSERT INTO steps (cause_id, number, status, step) VALUES (?, ?, 'pending', ?)",
-            [(cause.id, n, json.dumps(_step_json(step))) for n, step in enumerate(steps)],
+            [(cause.id, n, json.dumps(asdict(step))) for n, step in enumerate(steps)],
         )
 
     def set_status(self, cause_id: str, status: Status, text: str = "") -> None:
@@ -232,29 +301,30 @@ class Store:
             "WHERE cause_id = ? ORDER BY number",
             cause_id,
         )
-        return tuple(
-            StepRow(
-                number=n,
-                status=cast("Any", status),
-                step=Step(**json.loads(step)),
-                before=json.loads(before),
-                text=text,
-                started_unix_s=started_unix_s,
-                ended_unix_s=ended_unix_s,
+        with _undamaged(cause_id):
+            return tuple(
+                StepRow(
+                    number=n,
+                    status=cast("Any", status),
+                    step=Step(**json.loads(step)),
+                    before=json.loads(before),
+                    text=text,
+                    started_unix_s=started_unix_s,
+                    ended_unix_s=ended_unix_s,
+                )
+                for n, status, step, before, text, started_unix_s, ended_unix_s in rows
             )
-            for n, status, step, before, text, started_unix_s, ended_unix_s in rows
-        )
 
     def start_step(
         self, cause_id: str, number: int, before: dict[str, Any], at_unix_s: float
     ) -> None:
-        with self.transaction():
-            self._connection.execute(
-                "UPDATE steps SET status = 'started', before = ?, started_unix_s = ? "
-                "WHERE cause_id = ? AND number = ?",
-                (json.dumps(before), at_unix_s, cause_id, number),
-            )
-            self.set_status(cause_id, "started")
+        """Write that a step begins; of many at once within one transaction."""
+        self._connection.execute(
+            "UPDATE steps SET status = 'started', before = ?, started_unix_s = ? "
+            "WHERE cause_id = ? AND number = ?",
+            (json.dumps(before), at_unix_s, cause_id, number),
+        )
+        self.set_status(cause_id, "started")
 
     def end_step(
         self, cause_id: str, number: int, status: str, text: str, at_unix_s: float
@@ -274,6 +344,12 @@ class Store:
                 (than_unix_s,),
             )
             self._connection.execute(
+                "DELETE FROM decisions WHERE status IN ('ignored', 'failed') AND rowid <= (SELECT "
+                "rowid FROM decisions WHERE status IN ('ignored', 'failed') "
+                "ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
+                (_MAX_IGNORED,),
+            )
+            self._connection.execute(
                 "DELETE FROM steps WHERE cause_id NOT IN (SELECT cause_id FROM decisions)"
             )
 
@@ -284,18 +360,41 @@ class Store:
         return int(self._connection.execute(question).fetchone()[0])
 
 
+_REPORTED: Final = "UPDATE decisions SET is_reported = 1 WHERE cause_id = ?"
 _ENTRY: Final = "SELECT cause, decision, status, text FROM decisions"
 
 
 def _entry(row: tuple[Any, ...]) -> Entry:
     cause, decision, status, text = row
-    return Entry(
-        cause=cause_of_json(json.loads(cause)),
-        decision=Decision(**json.loads(decision)),
-        status=cast("Status", status),
-        text=text,
+    with _undamaged("decision"):
+        return Entry(
+            cause=cause_of_json(json.loads(cause)),
+            decision=decision_of_json(json.loads(decision)),
+            status=cast("Status", status),
+            text=text,
+        )
+
+
+def _host(row: tuple[Any, ...]) -> Host:
+    name, state, since_s, run_id, added_by = row
+    if state not in HOST_STATES:
+        raise ValueError(state)
+    return Host(
+        name=name, state=state, since_unix_s=float(since_s), run_id=run_id, added_by=added_by
     )
 
 
-def _step_json(step: Step) -> dict[str, Any]:
-    return {"verb": step.verb, "target": step.target, "arguments": step.arguments}
+def _damaged(path: Path, error: Exception) -> ConfigError:
+    expected = "a SQLite file, the undamaged journal of a supervisor"
+    remedy = "Choose another path, or move it away: a scheduler is asked for cordoned hosts then"
+    return ConfigError.of("state.path", str(path), expected, f"{remedy} ({error}).")
+
+
+@contextlib.contextmanager
+def _undamaged(what: str) -> Iterator[None]:
+    """A row that is not what was written is an error of the journal."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        msg = f"the row of {what[:100]!r} is damaged: {type(error).__name__}"
+        raise sqlite3.DatabaseError(msg) from None

@@ -35,7 +35,7 @@ _CODES: Final[Mapping[Severity, tuple[int, ...]]] = {
 XIDS: Final[Mapping[int, Severity]] = {
     code: severity for severity, codes in _CODES.items() for code in codes
 }
-_XID: Final = re.compile(r"(?:xid[_ :-]*)?(\d{1,4})", re.IGNORECASE)
+_XID: Final = re.compile(r"(?:xid[_ :-]*)?(\d{1,4})", re.IGNORECASE | re.ASCII)
 
 
 def severity_of(xid: int, overrides: Mapping[int, Severity]) -> Severity:

@@ -44,6 +44,21 @@ def test_a_credential_is_a_token_its_digest_a_certificate_or_a_user(tmp_path: Pa
     assert book.of_peer(Peer(address="127.0.0.1:1")) is None
 
 
+def test_a_grant_for_a_supervisor_names_hosts_and_limits(tmp_path: Path) -> None:
+    """Exact names, and what names begin with."""
+    file = tmp_path / "grants"
+    limits = "runs=a/ hosts=gpu-1,a-* max_hosts=8 actions_per_hour=2"
+    file.write_text(f"ingest team-a token:{TOKEN} {limits}\n")
+    team = GrantBook([str(file)]).of_token(TOKEN)
+    assert team == Principal(
+        name="team-a", role="ingest", runs="a/", hosts=("gpu-1", "a-*"), max_hosts=8,
+        actions_per_hour=2,
+    )  # fmt: skip
+    assert [team.names(host) for host in ("gpu-1", "a-7", "A-7", "gpu-10", "")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("line", "part"),
     [
@@ -65,6 +80,16 @@ def test_a_credential_is_a_token_its_digest_a_certificate_or_a_user(tmp_path: Pa
         ("ingest someone token:0123456789abcdef spans_per_s=fast", "spans_per_s=N"),
         ("ingest someone token:0123456789abcdef ranks=7", "of an ingest grant"),
         ("read someone token:0123456789abcdef expires=2027-02-30", "expires=YEAR-MONTH-DAY"),
+        ("read someone token:0123456789abcdef hosts=n1", "of an ingest grant"),
+        ("ingest someone token:0123456789abcdef hosts=", "hosts=NAME,PREFIX*"),
+        ("ingest someone token:0123456789abcdef hosts=*", "hosts=NAME,PREFIX*"),
+        ("ingest someone token:0123456789abcdef hosts=n1,", "hosts=NAME,PREFIX*"),
+        ("ingest someone token:0123456789abcdef hosts=n[1-9]", "hosts=NAME,PREFIX*"),
+        ("ingest someone token:0123456789abcdef hosts=n*1", "hosts=NAME,PREFIX*"),
+        ("ingest someone token:0123456789abcdef max_hosts=0", "max_hosts=N"),
+        ("ingest someone token:0123456789abcdef actions_per_hour=x", "actions_per_hour=N"),
+        (f"ingest someone token:0123456789abcdef max_hosts={'9' * 5000}", "max_hosts=N"),
+        (f"read someone uid:{'9' * 5000}", "uid:NUMBER"),
     ],
 )
 def test_a_wrong_line_stops_the_start_without_showing_a_token(

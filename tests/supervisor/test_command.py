@@ -56,8 +56,10 @@ def test_the_program_serves_and_ends_with_sigterm(config: Path) -> None:
         shown = CliRunner().invoke(command, ["status", "--url", f"http://{address}"])
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+    unknown = "It is not known which hosts are cordoned, as the journal is new. Name them: "
     assert shown.output.splitlines() == [
         "It acts, with the executor print.",
+        f"{unknown}otel-straggler supervise mark HOST cordoned",
         "running: 1 (a)",
         "spare: 1 (s)",
         "no decisions yet",
@@ -95,12 +97,31 @@ def test_settings_are_checked_without_opening_anything(
     assert "Did you mean executor" in capsys.readouterr().err
 
 
+def test_a_dry_run_reads_the_journal_of_a_supervisor_that_runs(
+    url: str, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the settings of another file."""
+    (config.parent / "token").write_text(TOKEN)
+    monkeypatch.setenv("OTEL_STRAGGLER_TOKEN_FILE", str(config.parent / "token"))
+    assert main(["supervise", "mark", "gone-node", "spare", "--url", url]) == 0
+    assert main(["supervise", "mark", "gone-node", "gone", "--url", url]) == 0
+    assert "gone-node is gone" in capsys.readouterr().out
+    new = config.with_name("new.yaml")
+    new.write_text(CONFIG.format(folder=config.parent).replace("cordon}", "notify}"))
+    assert main(["supervise", "--config", str(new), "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("0 causes of the last 24 h are in the journal")
+    assert main(["supervise", "--dry-run", "status"]) == 2
+    new.write_text("state: {path: /nowhere/db}\n")
+    assert main(["supervise", "--config", str(new), "--dry-run"]) == 2
+    assert "state.path: got '/nowhere/db'" in capsys.readouterr().err
+
+
 def test_another_program_at_the_address_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """As is one that is not there."""
     assert main(["supervise", "status", "--url", "http://127.0.0.1:9"]) == 2
     assert "expected a supervisor" in capsys.readouterr().err
     assert main(["supervise", "--check", "status"]) == 2
-    assert "without a command" in capsys.readouterr().err
+    assert "are for no command" in capsys.readouterr().err
 
 
 def test_importing_the_settings_needs_no_optional_library() -> None:

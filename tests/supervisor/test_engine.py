@@ -497,7 +497,7 @@ def test_a_span_that_a_crash_prevented_is_sent_after_the_restart(scene: Scene) -
     scene.submit(LOST)
     scene.act()
     (before,) = scene.watching.entries
-    scene.store._connection.execute("UPDATE decisions SET is_reported = 0")
+    scene.store._reported.clear()  # a kill is faster than the next write
     scene.restart()
     scene.engine.recover()
     scene.engine.recover()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import http.client
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,59 +15,10 @@ from otel_straggler.supervisor.settings import load_settings
 
 from ..collector.authorities import Authority
 from ..waiting import eventually
+from .served import CONFIG, TOKENS, Served
 from .supervised import NOW_S, Remembering, alert_json, webhook
 
-TOKENS = {role: f"token-of-{role}-0123456789" for role in ("ingest", "read", "operate", "admin")}
-CONFIG = """
-server: {{listen: "127.0.0.1:0"}}
-auth: {{grant_files: [{folder}/grants]}}
-state: {{path: {folder}/db}}
-fleet: {{hosts: {{a: running, b: running, s: spare}}}}
-policy:
-  rules:
-    - {{name: gpu, xid: [host], action: replace_host}}
-    - {{name: hung, report: [rank_hung], action: restart_in_job}}
-"""
 GPU = alert_json("GpuXid", node="a", xid="79")
-
-
-class Served:
-    """A supervisor on loopback with grants, whose clock stands still."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        grants = "".join(f"{role} {role} token:{token}\n" for role, token in TOKENS.items())
-        (folder / "grants").write_text(grants)
-        (folder / "supervisor.yaml").write_text(CONFIG.format(folder=folder))
-        self.executor = Remembering()
-        self.start()
-
-    def start(self) -> None:
-        settings = load_settings(self.folder / "supervisor.yaml")
-        self.supervisor = Supervisor(settings, wall_s=lambda: NOW_S, executor=self.executor)
-        self.address = self.supervisor.start()
-
-    def ask(
-        self, method: str, path: str, body: Any = None, role: str = "", **headers: str
-    ) -> tuple[int, Any]:
-        """Status and answer."""
-        connection = http.client.HTTPConnection(self.address, timeout=10)
-        all_headers = {"Content-Type": "application/json", **headers}
-        if role:
-            all_headers["Authorization"] = f"Bearer {TOKENS.get(role, role)}"
-        content = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        connection.request(method, path, content, all_headers)
-        response = connection.getresponse()
-        text = response.read()
-        connection.close()
-        is_json = response.headers["Content-Type"] == "application/json"
-        return response.status, json.loads(text) if is_json else text.decode()
-
-    def ignored(self) -> dict[str, int]:
-        """Of /metrics, by reason."""
-        _, text = self.ask("GET", "/metrics", role="read")
-        lines = [line for line in text.splitlines() if "_ignored_total{" in line]
-        return {line.split('"')[1]: int(line.split()[-1]) for line in lines}
 
 
 @pytest.fixture
@@ -181,8 +130,10 @@ def test_a_token_for_some_runs_is_for_no_others(served: Served) -> None:
     assert outcome(node="b") == "forbidden"
     answer = served.ask("POST", "/v1/alerts", webhook(GPU), role=token)
     assert answer == (200, {"outcomes": {"forbidden": 1}})
+    assert outcome() == "forbidden", "no run of theirs is known to be there"
+    assert outcome(kind="agent_started", id="2") == "no_rule"
     assert outcome() == "restart_in_job"
-    assert served.ignored() == {"forbidden": 3, "no_rule": 1}
+    assert served.ignored() == {"forbidden": 4, "no_rule": 2}
 
 
 def test_tls_is_as_in_the_collector(tmp_path: Path) -> None:

@@ -119,6 +119,25 @@ def test_without_a_supervisor_reports_wait_within_a_bound(
     assert sender.counts == {"dropped": 5}
 
 
+def test_an_agent_says_again_that_it_is_there_when_it_had_nothing_to_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Under the same id and with the time as it is then; nothing else is sent again."""
+    monkeypatch.setattr(report_sender, "RENEW_S", 0.05)
+    started = dataclasses.replace(REPORT, kind="agent_started", id="start", rank=None)
+    with Receiver() as receiver:
+        sender = ReportSender(receiver.url)
+        sender.keep(started)
+        sender.send(REPORT)
+        eventually(lambda: sender.counts["sent"] >= 4)
+        sender.close()
+    ids = [each.body["id"] for each in receiver.received]
+    assert ids[:2] == ["start", "r-1"]
+    assert set(ids[2:]) == {"start"}
+    assert receiver.received[0].body["at_unix_s"] == REPORT.at_unix_s
+    assert receiver.received[3].body["at_unix_s"] != receiver.received[2].body["at_unix_s"]
+
+
 def test_the_environment_names_the_supervisor() -> None:
     """Nothing is sent where it names none; a wrong URL is an error."""
     assert report_sender.report_sender({}) is None

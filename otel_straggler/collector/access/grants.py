@@ -38,6 +38,9 @@ _RENEW: Final = "Give its line another day, or hand out a new credential."
 _REMEDY: Final = "See docs/operate/security.md, 'Grants'."
 _CHECK_S: Final = 1.0
 _MAX_LIMIT: Final = 10**9
+_NUMBERS: Final = (*LIMITS, "max_hosts", "actions_per_hour")
+_HOSTS: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\*?")
+"""One of ``hosts=``: a name, or what names begin with and ``*``."""
 _DAY_S: Final = 86_400.0
 
 
@@ -102,7 +105,7 @@ def _credential(kind: str, value: str, where: str) -> str:
         return value.lower()
     if kind == "certificate" and value:
         return value
-    if kind == "uid" and value.isascii() and value.isdecimal():
+    if kind == "uid" and re.fullmatch("[0-9]{1,10}", value, re.ASCII):
         return str(int(value))
     shown = kind if kind in ("sha256", "certificate", "uid") else "..."
     raise ConfigError.of(f"{where}: credential", shown, f"one of {_KINDS}", _REMEDY)
@@ -112,18 +115,21 @@ def _limits(limits: Iterable[str], role: str, where: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for limit in limits:
         key, _, value = limit.partition("=")
-        is_number = value.isascii() and value.isdecimal() and 0 < int(value) <= _MAX_LIMIT
+        is_number = re.fullmatch("[0-9]{1,10}", value, re.ASCII) and 0 < int(value) <= _MAX_LIMIT
+        hosts = tuple(value.split(","))
         if key == "expires" and (ends_at_s := _end_of(value)) is not None:
             result["ends_at_s"] = ends_at_s
         elif key == "runs" and value and role in ("ingest", "read"):
             result[key] = value
-        elif key in LIMITS and is_number and role == "ingest":
+        elif key in _NUMBERS and is_number and role == "ingest":
             result[key] = int(value)
+        elif key == "hosts" and role == "ingest" and all(map(_HOSTS.fullmatch, hosts)):
+            result[key] = hosts
         else:
-            numbers = ", ".join(f"{each}=N" for each in LIMITS)
+            numbers = ", ".join(f"{each}=N" for each in _NUMBERS)
             expected = (
-                f"runs=PREFIX of an ingest or read grant, {numbers} of an ingest grant, "
-                "expires=YEAR-MONTH-DAY of any"
+                f"runs=PREFIX of an ingest or read grant, {numbers} and hosts=NAME,PREFIX* of an "
+                "ingest grant, expires=YEAR-MONTH-DAY of any"
             )
             raise ConfigError.of(f"{where}: limit", _shown(limit), expected, _REMEDY)
     return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -22,6 +23,7 @@ ROLES: Final = ("ingest", "read", "operate", "admin")
 
 READ: Final[Mapping[str, Role]] = {"GET": "read", "HEAD": "read"}
 PUBLIC: Final[Mapping[str, Role]] = {"GET": "public", "HEAD": "public"}
+_HOST: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,11 @@ class Principal:
         max_runs, max_ranks: at a time; 0 = any number.
         spans_per_s, bytes_per_s: on average, with ten seconds' worth at once; 0 = any number.
         max_series: of all its runs together, for Prometheus; 0 = its part of the budget.
+        hosts: that it may name to a supervisor, or where one ends in ``*`` all that begin so;
+            empty = all.
+        max_hosts: that its reports may add to a supervisor's fleet; 0 = the supervisor's limit.
+        actions_per_hour: that may follow from what it sends to a supervisor; 0 = the supervisor's
+            limit.
         ends_at_s: from then on it is nobody; seconds since 1970.
     """
 
@@ -62,6 +69,9 @@ class Principal:
     spans_per_s: float = 0.0
     bytes_per_s: float = 0.0
     max_series: int = 0
+    hosts: tuple[str, ...] = ()
+    max_hosts: int = 0
+    actions_per_hour: int = 0
     ends_at_s: float = math.inf
 
     def may(self, role: Role) -> bool:
@@ -74,6 +84,20 @@ class Principal:
     def covers(self, run_id: str) -> bool:
         """Whether it may send, or see, a run."""
         return run_id.startswith(self.runs)
+
+    def names(self, host: str) -> bool:
+        """Whether it may name a host.
+
+        >>> one = Principal(name="a", role="ingest", hosts=("gpu-1", "a-*"))
+        >>> [one.names(host) for host in ("gpu-1", "gpu-12", "a-7", "b-7", "a-7,b-7")]
+        [True, False, True, False, False]
+        """
+        return not self.hosts or any(
+            _HOST.fullmatch(host) and host.startswith(each[:-1])
+            if each.endswith("*")
+            else host == each
+            for each in self.hosts
+        )
 
 
 ANYBODY: Final = Principal(name="anybody", role="admin")
