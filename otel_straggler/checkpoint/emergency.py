@@ -56,7 +56,7 @@ class SigtermWatch:
             self._own = None
 
     def leave_to_parent(self) -> None:
-        """In a forked child, which saves nothing and ends when it is told to."""
+        """In a forked child, which saves nothing, and which SIGTERM ends."""
         self._withdraw()
         own, self._own = self._own, None
         if own is not None:
