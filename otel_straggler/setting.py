@@ -16,6 +16,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from otel_straggler.errors import ConfigError, describe
+from otel_straggler.strict_json import whole_number
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -44,8 +45,12 @@ class Kind:
 
 def is_number(value: object) -> bool:
     """Whether it is a finite number."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)  # type: ignore[arg-type]
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of 400 digits
+        return False
 
 
 def read_number(text: str) -> object:
@@ -62,7 +67,7 @@ def count(minimum: int, maximum: int, remedy: str = "Leave it out for the defaul
         accepts=lambda value: type(value) is int and minimum <= value <= maximum,
         expected=f"a whole number from {minimum} to {maximum}",
         remedy=remedy,
-        read=lambda text: int(text) if text.isdecimal() else text,
+        read=lambda text: text if (number := whole_number(text)) is None else number,
     )
 
 

@@ -24,6 +24,7 @@ from otel_straggler.otlp.clients.client import Response, connection_options
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.secret import without_secrets
 from otel_straggler.semconv import DUMP_FLIGHT_RECORD, DUMP_STACKS, PROFILE
+from otel_straggler.strict_json import parse_json
 
 MAX_WAIT_S = 2.0
 """For one answer: whoever is asked for commands answers from memory."""
@@ -196,8 +197,8 @@ def _commands_url(metrics_url: str) -> str:
 def _commands_in(body: bytes) -> Iterator[Command]:
     """The valid commands of an answer."""
     try:
-        answer: Any = json.loads(body)
-    except (ValueError, RecursionError):
+        answer: Any = parse_json(body)
+    except ValueError:
         return
     wanted = answer.get("commands") if isinstance(answer, dict) else None
     for one in wanted[:_MAX_AT_ONCE] if isinstance(wanted, list) else ():

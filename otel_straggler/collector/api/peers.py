@@ -7,7 +7,6 @@ one evicts it before its silence looks like lost ranks, and the new one takes ov
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import threading
@@ -22,6 +21,7 @@ from otel_straggler.model.alert import Alert
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.token import token_headers
+from otel_straggler.strict_json import parse_json
 
 _log = logging.getLogger(__name__)
 Json: TypeAlias = dict[str, Any]
@@ -164,7 +164,7 @@ class Peers:
             remedy = "Is that shard running, and is this its metrics address?"
             value = response.error or f"HTTP {response.status}"
             raise UnavailableError.of(url, value, "an answer of the shard that has it", remedy)
-        result: Json = json.loads(response.body)
+        result: Json = parse_json(response.body, None)
         return result
 
     def problems(self) -> tuple[str, ...]:
@@ -213,7 +213,7 @@ class Peers:
         try:
             if not response.is_success:
                 raise ValueError(response.error or f"HTTP {response.status}")
-            answer = json.loads(response.body)
+            answer = parse_json(response.body, None)
             live = {run["run_id"]: run for run in answer["runs"] if run["is_live"]}
             collector, now_s = str(answer["collector"]), float(answer["now_s"])
             page_url = str(answer.get("page_url") or "")
@@ -256,7 +256,7 @@ class Peers:
                 continue
             response = self._ask(f"{peer.url}/v1/report?run={quote(run_id, safe='')}")
             if response.is_success:
-                report = json.loads(response.body)["runs"].get(run_id, {})
+                report = parse_json(response.body, None)["runs"].get(run_id, {})
                 self._take_over([_alert(each) for each in report.get("alerts", ())])
 
 
@@ -282,7 +282,7 @@ def _alert(shown: Json) -> Alert:
 
 def _reason(response: Response) -> str:
     try:
-        return str(json.loads(response.body)["error"])
+        return str(parse_json(response.body, None)["error"])
     except (ValueError, TypeError, KeyError):
         return "its shard does not have it"
 
