@@ -41,8 +41,9 @@ from otel_straggler.checkpoint.manifest import (
     decode_manifest,
     encode_manifest,
 )
+from otel_straggler.checkpoint.trust import ManifestKeys, UnsignedError
 from otel_straggler.errors import InputError, UsageError
-from otel_straggler.regular_files import open_regular, sync_folder
+from otel_straggler.regular_files import create_folder, open_regular, sync_folder
 
 MARKER: Final = "checkpoints.json"
 LOCK: Final = "lock"
@@ -60,12 +61,14 @@ class Checkpoint:
 
     Attributes:
         problem: why it is not complete; empty if it is.
+        is_refused: it has no signature that is accepted.
     """
 
     step: int
     path: Path
     manifest: Manifest | None
     problem: str = ""
+    is_refused: bool = False
 
 
 def name_of(step: int, save: str) -> str:
@@ -77,11 +80,12 @@ def name_of(step: int, save: str) -> str:
     return f"step-{step}-{hashlib.sha256(save.encode()).hexdigest()[:8]}"
 
 
-def open_folder(folder: Path, run: str = "") -> str:
+def open_folder(folder: Path, run: str = "", *, is_shared: bool = False) -> str:
     """Make ``folder`` a folder of checkpoints, or check that it is one.
 
     Args:
         run: whose checkpoints these must be; any, if empty.
+        is_shared: a new one has the mode that the umask gives; else others can do nothing there.
 
     Returns:
         The run that it belongs to.
@@ -95,6 +99,8 @@ def open_folder(folder: Path, run: str = "") -> str:
     ):
         _refuse_foreign(folder)
     if not (folder / MARKER).exists():
+        if not (is_shared or is_remote(folder)):
+            create_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
         _write_marker(folder, run or uuid.uuid4().hex, dict.fromkeys(_HISTORY, 0.0))
     its = str(_read_marker(folder)["run"])
@@ -124,14 +130,17 @@ def write_history(folder: Path, history: dict[str, float]) -> None:
     _write_marker(folder, _read_marker(folder)["run"], history)
 
 
-def list_checkpoints(folder: Path) -> list[Checkpoint]:
+def list_checkpoints(folder: Path, keys: ManifestKeys | None = None) -> list[Checkpoint]:
     """All checkpoints, newest first; files are not read.
+
+    Args:
+        keys: what none of these has signed is not complete.
 
     Raises:
         InputError: it is no folder of checkpoints.
     """
     check_folder(folder)
-    found = [_read(path) for path in list(folder.iterdir()) if _NAME.fullmatch(path.name)]
+    found = [_read(path, keys) for path in list(folder.iterdir()) if _NAME.fullmatch(path.name)]
     return sorted(found, key=_age, reverse=True)
 
 
@@ -155,13 +164,13 @@ def saving_path(folder: Path, name: str) -> Path:
     return folder / (name if is_remote(folder) else f"{SAVING}{name}")
 
 
-def commit(saving: Path, manifest: Manifest) -> Path:
+def commit(saving: Path, manifest: Manifest, keys: ManifestKeys | None = None) -> Path:
     """Write the manifest, and give the folder its name: from now on the checkpoint exists.
 
     Raises:
         OSError: it cannot be; the folder keeps its temporary name.
     """
-    write_synced(saving / MANIFEST, encode_manifest(manifest))
+    write_synced(saving / MANIFEST, encode_manifest(manifest, keys))
     if is_remote(saving):
         return saving
     sync_folder(saving)
@@ -171,7 +180,9 @@ def commit(saving: Path, manifest: Manifest) -> Path:
     return path
 
 
-def prune(folder: Path, keep: int, spare: Collection[str] = ()) -> list[Checkpoint]:
+def prune(
+    folder: Path, keep: int, spare: Collection[str] = (), keys: ManifestKeys | None = None
+) -> list[Checkpoint]:
     """Delete all but the ``keep`` complete checkpoints that were made last, and those older that
     are not complete; returns what was deleted.
 
@@ -180,8 +191,9 @@ def prune(folder: Path, keep: int, spare: Collection[str] = ()) -> list[Checkpoi
     Args:
         spare: names that are not deleted: what was just saved, whatever the clock says, and what is
             still read.
+        keys: what none of these has signed is not complete, pushes nothing out, and stays.
     """
-    listed = list_checkpoints(folder)
+    listed = list_checkpoints(folder, keys)
     complete = sorted((one for one in listed if not one.problem), key=_made_at, reverse=True)
     if len(complete) < keep:
         return []
@@ -191,6 +203,7 @@ def prune(folder: Path, keep: int, spare: Collection[str] = ()) -> list[Checkpoi
         one
         for one in listed
         if one.path.name not in spare
+        and not one.is_refused
         and (_made_at(one) < oldest if one.manifest is not None else one.step < first_step)
     ]
     for one in removed:
@@ -298,16 +311,22 @@ def _made_at(checkpoint: Checkpoint) -> tuple[float, int]:
     return 0.0 if manifest is None else manifest.created_at_unix_s, checkpoint.step
 
 
-def _read(path: Path) -> Checkpoint:
+def _read(path: Path, keys: ManifestKeys | None) -> Checkpoint:
     match = _NAME.fullmatch(path.name)
     assert match is not None
     step = int(match[1])
     try:
-        manifest = decode_manifest((path / MANIFEST).read_bytes())
+        manifest = decode_manifest((path / MANIFEST).read_bytes(), keys)
     except FileNotFoundError:
         return Checkpoint(step=step, path=path, manifest=None, problem=f"has no {MANIFEST}")
+    except UnsignedError as error:
+        problem = f"{MANIFEST} is refused: {error}"
+        return Checkpoint(step=step, path=path, manifest=None, problem=problem, is_refused=True)
     except (OSError, ValueError, KeyError, TypeError) as error:
         problem = f"{MANIFEST} is damaged: {error}"
+        return Checkpoint(step=step, path=path, manifest=None, problem=problem)
+    if manifest.step != step:
+        problem = f"{MANIFEST} is of step {manifest.step!r:.40}"
         return Checkpoint(step=step, path=path, manifest=None, problem=problem)
     return Checkpoint(
         step=step, path=path, manifest=manifest, problem=_first_problem(path, manifest)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from otel_straggler.checkpoint.trust import ManifestKeys
 
 _VERSION: Final = 1
 _MAX_BYTES: Final = 256 << 20
@@ -32,6 +35,7 @@ class Manifest:
         elsewhere: files of the same checkpoint that are in the folders of other nodes.
         phases_s: seconds of each phase, by rank, then by phase.
         reason: why it was saved: schedule, preemption, request.
+        needs: classes that must be allowed to restore it, with the key of an object of each.
     """
 
     step: int
@@ -41,6 +45,7 @@ class Manifest:
     files: Files = field(default_factory=dict)
     elsewhere: Files = field(default_factory=dict)
     phases_s: dict[str, dict[str, float]] = field(default_factory=dict)
+    needs: dict[str, str] = field(default_factory=dict)
 
     @property
     def size_bytes(self) -> int:
@@ -52,7 +57,10 @@ class Manifest:
         return {**self.elsewhere, **self.files}
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: Manifest, keys: ManifestKeys | None = None) -> bytes:
+    """Args:
+    keys: sign it with the first of these.
+    """
     content: dict[str, Any] = {
         "version": _VERSION,
         "step": manifest.step,
@@ -62,18 +70,27 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "files": _encoded_files(manifest.files),
         "elsewhere": _encoded_files(manifest.elsewhere),
         "phases_s": manifest.phases_s,
+        "needs": manifest.needs,
     }
     content["sha256"] = _digest(content)
+    if keys is not None and keys.keys:
+        content["hmac_sha256"] = keys.signature(_canonical(content))
     return json.dumps(content, indent=1, sort_keys=True).encode()
 
 
-def decode_manifest(encoded: bytes) -> Manifest:
-    """Raises:
-    ValueError, KeyError, TypeError: it is damaged, or of another version.
+def decode_manifest(encoded: bytes, keys: ManifestKeys | None = None) -> Manifest:
+    """Args:
+    keys: refuse it if none of these has signed it.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is damaged, of another version, or not signed.
     """
     if len(encoded) > _MAX_BYTES:
         raise ValueError(f"{len(encoded):,} bytes")
     content = json.loads(encoded)
+    signature = content.pop("hmac_sha256", None)
+    if keys is not None:
+        keys.check(_canonical(content), signature)
     if content.pop("sha256") != _digest(content):
         raise ValueError("its own hash differs")
     if content["version"] != _VERSION:
@@ -86,6 +103,7 @@ def decode_manifest(encoded: bytes) -> Manifest:
         files=_decoded_files(content["files"]),
         elsewhere=_decoded_files(content.get("elsewhere", {})),
         phases_s=content["phases_s"],
+        needs=content.get("needs", {}),
     )
 
 
@@ -103,4 +121,8 @@ def _decoded_files(files: dict[str, Any]) -> Files:
 
 
 def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_canonical(content)).hexdigest()
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True).encode()

@@ -15,6 +15,7 @@ from otel_straggler.checkpoint.folder import FETCHING, Checkpoint
 from otel_straggler.checkpoint.manifest import Files, Manifest
 from otel_straggler.checkpoint.streams import FileAddress, fetch
 from otel_straggler.errors import UnavailableError
+from otel_straggler.regular_files import FOLDER_MODE
 
 LOCAL, PEER, PERSISTENT = "local", "peer", "persistent"
 Places = dict[str, tuple[int, ...]]
@@ -29,6 +30,7 @@ class Candidate:
     Attributes:
         name: of its folder, everywhere.
         is_persistent: the persistent folder has all files, too.
+        needs: classes that must be allowed, with the key of an object of each.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Candidate:
     files: Files
     places: Places
     is_persistent: bool = False
+    needs: dict[str, str] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[str]:
@@ -102,6 +105,7 @@ def candidates(
             files=manifest.all_files,
             places={file: tuple(nodes) for file, nodes in places.get(name, {}).items()},
             is_persistent=name in whole,
+            needs=manifest.needs,
         )
         for name, manifest in manifests.items()
     ]
@@ -147,6 +151,7 @@ class NearestFiles:
         self._addresses = addresses
         self._local_folder = local_folder
         self._storage = storage
+        self.files = candidate.files
         self.totals = ReadTotals()
         self._counted: set[str] = set()
 
@@ -167,7 +172,7 @@ class NearestFiles:
 
     def _fetched(self, name: str, nodes: tuple[int, ...]) -> Path:
         folder = self._local_folder / f"{FETCHING}{self._candidate.name}"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         target = folder / name
         lock = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, _OPEN_MODE)
         try:
