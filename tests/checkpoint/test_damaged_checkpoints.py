@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from otel_straggler.checkpoint import Manager, PerRank
@@ -157,5 +157,5 @@ def test_any_damage_is_survived_or_named(place: Place, damage: Callable[[Place],
     """Nothing in it runs, and the memory does not grow; 10,000 with FUZZ_EXAMPLES=10000."""
     place.reset()
     damage(place)
-    place.restored()
+    event(f"restored: {place.restored() or 'none, in a sentence'}")
     assert not place.marker.exists()
