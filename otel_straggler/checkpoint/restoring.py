@@ -14,19 +14,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_straggler.checkpoint.allowed import not_allowed
+from otel_straggler.checkpoint.entries import reason_of, root_cause
 from otel_straggler.checkpoint.files import problem_of
 from otel_straggler.checkpoint.folder import FETCHING, Checkpoint, list_checkpoints
 from otel_straggler.checkpoint.membership import Membership
 from otel_straggler.checkpoint.sources import Candidate, NearestFiles, ReadTotals, candidates
 from otel_straggler.checkpoint.store import Exchange
 from otel_straggler.checkpoint.streams import FileAddress, FileServer
-from otel_straggler.errors import InputError, UnavailableError
+from otel_straggler.errors import InputError, StragglerError, UnavailableError
 
 _LOG = logging.getLogger("otel_straggler")
 _OF_RANK: Final = re.compile(r"rank \d+")
 _Offer = tuple[list[Checkpoint], FileAddress | None]
 """What a node has, and where its files are fetched."""
 _Found = tuple[list[Candidate], dict[int, FileAddress], str]
+_SAME_STATE: Final = "Restore with the model and the optimizer that it was saved with."
 _restored = 0
 
 
@@ -259,7 +261,6 @@ def load(
     from torch.distributed import checkpoint as dcp
 
     from otel_straggler.checkpoint.dcp_files import NearestReader, PlainPlanner
-    from otel_straggler.checkpoint.entries import root_cause
 
     content = state() if callable(state) else state
     reader = NearestReader(nearest, path, members.trust.allowed, wait)
@@ -279,8 +280,14 @@ def load(
                 raise cause from error
         raise InputError.of(
             str(path), root_cause(error), "what the state to restore has",
-            "Restore with the model and the optimizer that it was saved with.",
+            _SAME_STATE,
         ) from error  # fmt: skip
+    except StragglerError:
+        raise
+    except Exception as error:
+        raise InputError.of(
+            str(path), reason_of(error), "what load_state_dict() of the state takes", _SAME_STATE
+        ) from error
 
 
 def knows_rank(names: Iterable[str], rank: int) -> bool:

@@ -262,6 +262,73 @@ def test_classes_that_the_program_trusts_elsewhere_do_not_open_numpy(tmp_path: P
     assert set(torch.serialization.get_safe_globals()) == before
 
 
+@pytest.mark.parametrize("position", [625, -5, 10**6, None, "1", 1.0])
+def test_numpys_generator_reads_no_memory_beyond_its_numbers(tmp_path: Path, position: Any) -> None:
+    """It takes any position that it is given; Python's and torch's refuse it by themselves."""
+    with manager_in(tmp_path) as manager:
+        path = manager.save(1, {"random": RandomState()})
+    assert path is not None
+    before = np.random.get_state()
+    state = ("MT19937", before[1], position, 0, 0.0)
+    forging.with_object(path, "random.numpy", forging.torch_saved(state))
+    with (
+        manager_in(tmp_path) as manager,
+        pytest.raises(InputError, match="a position from 0 to 624"),
+    ):
+        manager.restore({"random": RandomState()})
+    assert np.random.get_state()[2] == before[2]
+
+
+def test_data_that_a_part_does_not_take_is_a_sentence(tmp_path: Path) -> None:
+    """It is plain, and none of its: what load_state_dict() raises is named."""
+    with manager_in(tmp_path) as manager:
+        path = manager.save(1, {"random": RandomState()})
+    assert path is not None
+    forging.with_object(path, "random.python", forging.torch_saved((0.5, "x", None)))
+    with manager_in(tmp_path) as manager, pytest.raises(InputError) as refusal:
+        manager.restore({"random": RandomState()})
+    assert "ValueError: state with version 0.5 passed to Random.setstate()" in str(refusal.value)
+    assert "expected what load_state_dict() of the state takes" in str(refusal.value)
+
+
+def rewritten(encoded: bytes, old: bytes, new: bytes) -> bytes:
+    """In the oldest form that names its classes in full."""
+    full = pickle.dumps(pickle.loads(encoded), protocol=3)
+    assert old in full
+    return full.replace(old, new)
+
+
+FORMAT = b"ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n"
+MEMBER = b"X\x17\0\0\0TORCH_CONTIGUOUS_FORMAT"
+METADATA_FORMS: dict[str, Callable[[bytes], bytes]] = {
+    "protocol 2": lambda encoded: pickle.dumps(pickle.loads(encoded), protocol=2),
+    "protocol 3": lambda encoded: pickle.dumps(pickle.loads(encoded), protocol=3),
+    "protocol 5": lambda encoded: pickle.dumps(pickle.loads(encoded), protocol=5),
+    "a path of Python 3.13": lambda encoded: rewritten(
+        encoded, b"cpathlib\nPosixPath", b"cpathlib._local\nPosixPath"
+    ),
+    "members of Python 3.11.0": lambda encoded: rewritten(
+        encoded, FORMAT, b"cbuiltins\ngetattr\n" + FORMAT + MEMBER + b"\x86R0" + FORMAT
+    ),
+    "no storage_meta, as before torch 2.3": lambda encoded: without(encoded, "storage_meta"),
+}
+
+
+def without(encoded: bytes, name: str) -> bytes:
+    metadata = pickle.loads(encoded)
+    setattr(metadata, name, None)
+    return pickle.dumps(metadata)
+
+
+@pytest.mark.parametrize("kind", METADATA_FORMS)
+def test_metadata_of_other_pythons_and_torches_is_read(tmp_path: Path, kind: str) -> None:
+    """The classes are those of torch 2.9 to 2.14; forms differ."""
+    [newest] = saved(tmp_path, 1)
+    encoded = (newest / forging.METADATA).read_bytes()
+    forging.with_metadata(newest, METADATA_FORMS[kind](encoded))
+    assert restored(tmp_path)[0] == 1
+
+
 class Color(enum.Enum):
     RED = 1
 
