@@ -32,7 +32,9 @@ _HARMLESS: Final = (
 )  # fmt: skip
 _MAIN: Final = ("__main__.", "__mp_main__.")
 """The script, and how the process that writes names it."""
-_REFUSED: Final = re.compile(r"GLOBAL ([\w.]+)|function <[^']*'?([\w.]+)")
+_NAME: Final = re.compile(r"[\w.]{1,200}", re.ASCII)
+_MOST_CHECKED_BYTES: Final = 16 << 20
+"""Of an object; tensors in a larger one would take their memory twice."""
 _ARRAY: Final = "numpy._core.multiarray."
 _OLD_ARRAY: Final = "numpy.core.multiarray."
 
@@ -94,9 +96,10 @@ def restorable_names(saved: Any, value: Any, key: str) -> list[str]:
         return []
     position = saved.tell()
     names = sorted(set(_names_in(saved)) - _KNOWN)
-    saved.seek(0)
-    with Allowed(tuple(names)).applied():
-        load_object(saved, key, "a save")
+    if position <= _MOST_CHECKED_BYTES:
+        saved.seek(0)
+        with Allowed(tuple(names)).applied():
+            load_object(saved, key, "a save")
     saved.seek(position)
     return names
 
@@ -115,10 +118,10 @@ def load_object(saved: Any, key: str, where: str) -> Any:
     try:
         return _with_arrays(torch.load(saved, map_location="cpu", weights_only=True), {})
     except pickle.UnpicklingError as error:
-        names = _names_in(saved) or [reason for reason in _REFUSED.findall(str(error)) if reason]
+        names = _names_in(saved)
         if not names:
             raise _damaged(where, key, error) from error
-        raise not_allowed(where, {str(name): key for name in names}) from error
+        raise not_allowed(where, dict.fromkeys(names, key)) from error
     except Exception as error:
         raise _damaged(where, key, error) from error
 
@@ -127,9 +130,10 @@ def not_allowed(where: str, names: dict[str, str]) -> InputError:
     """Args:
     names: of classes, with the key of an object of each.
     """
-    listed = ", ".join(f"{name} (state {key!r:.100})" for name, key in sorted(names.items())[:8])
+    shown = {name if _NAME.fullmatch(name) else ascii(name)[:100]: names[name] for name in names}
+    listed = ", ".join(f"{name} (state {key!r:.100})" for name, key in sorted(shown.items())[:8])
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    allow = ", ".join(f'"{name}"' for name in sorted(names))
+    allow = ", ".join(f'"{name}"' for name in sorted(shown))
     return InputError(
         f"{where}: it has objects of {listed}{more}; expected plain data, tensors and arrays, or "
         f"classes that are allowed. Nothing of them was run. If you trust these classes with "

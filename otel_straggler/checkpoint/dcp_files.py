@@ -21,6 +21,7 @@ from otel_straggler.checkpoint.manifest import FileEntry, Files
 from otel_straggler.checkpoint.pacing import CHUNK_BYTES, FLUSH_BYTES, Pacer, begin_flush
 from otel_straggler.checkpoint.sources import NearestFiles
 from otel_straggler.checkpoint.unpickling import decode_metadata
+from otel_straggler.errors import UnavailableError
 
 METADATA: Final = ".metadata"
 """DCP's own file, of all ranks."""
@@ -116,10 +117,13 @@ class NearestReader(FileSystemReader):  # type: ignore[misc]
 
         Raises:
             InputError: it is not what DCP writes.
+            UnavailableError: it is not what was found and compared with the manifest.
         """
         if self._metadata is None:
             with self.fs.create_stream(METADATA, "rb") as stream:
                 encoded = stream.read(self._files[METADATA].size_bytes + 1)
+            if hashlib.sha256(encoded).hexdigest() != self._files[METADATA].sha256:
+                raise UnavailableError(f"{self._where}: {METADATA} has changed since it was found")
             self._metadata = decode_metadata(encoded, self._files, self._where)
             if self._metadata.storage_meta is None:
                 self._metadata.storage_meta = StorageMeta()

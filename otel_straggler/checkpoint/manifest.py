@@ -103,7 +103,7 @@ def decode_manifest(encoded: bytes, keys: ManifestKeys | None = None) -> Manifes
         files=_decoded_files(content["files"]),
         elsewhere=_decoded_files(content.get("elsewhere", {})),
         phases_s=content["phases_s"],
-        needs=content.get("needs", {}),
+        needs=_texts(content.get("needs", {})),
     )
 
 
@@ -118,6 +118,12 @@ def _decoded_files(files: dict[str, Any]) -> Files:
     if any("/" in name or name in {"", ".", ".."} for name in files):
         raise ValueError("a file outside of the checkpoint")
     return {name: FileEntry(**entry) for name, entry in files.items()}
+
+
+def _texts(found: Any) -> dict[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise TypeError("needs are no texts")
+    return found
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -273,21 +273,23 @@ def load(
             dcp.load(content, storage_reader=reader, planner=PlainPlanner(path), no_dist=True)
     except dcp.api.CheckpointException as error:
         causes = [each[0] for each in error.failures.values()]
-        for cause in causes:
-            if isinstance(cause, UnavailableError):
-                raise UnavailableError(f"{path}: {root_cause(error)}") from error
-            if isinstance(cause, InputError):
-                raise cause from error
-        raise InputError.of(
-            str(path), root_cause(error), "what the state to restore has",
-            _SAME_STATE,
-        ) from error  # fmt: skip
+        raise _refusal(path, causes, root_cause(error)) from error
     except StragglerError:
         raise
     except Exception as error:
         raise InputError.of(
             str(path), reason_of(error), "what load_state_dict() of the state takes", _SAME_STATE
         ) from error
+
+
+def _refusal(path: Path, causes: list[BaseException], reason: str) -> StragglerError:
+    """Args:
+    causes: of each rank that has failed; reason: of the first.
+    """
+    if any(isinstance(cause, UnavailableError) for cause in causes):
+        return UnavailableError(f"{path}: {reason}")
+    own = next((cause for cause in causes if isinstance(cause, InputError)), None)
+    return own or InputError.of(str(path), reason, "what the state to restore has", _SAME_STATE)
 
 
 def knows_rank(names: Iterable[str], rank: int) -> bool:

@@ -23,10 +23,10 @@ import pytest
 import torch
 from torch.distributed.checkpoint import metadata as dcp
 
-from otel_straggler.checkpoint import Manager, PerRank, training_state
+from otel_straggler.checkpoint import Manager, PerRank, restoring, training_state
 from otel_straggler.checkpoint.folder import list_checkpoints
 from otel_straggler.checkpoint.stateful import RandomState
-from otel_straggler.errors import ConfigError, InputError
+from otel_straggler.errors import ConfigError, InputError, UnavailableError
 
 from . import forging
 from .forging import Running, touching
@@ -494,6 +494,44 @@ def test_a_manifest_that_hides_a_class_lets_nobody_in(tmp_path: Path) -> None:
     with manager_in(tmp_path) as manager, pytest.raises(InputError) as refusal:
         manager.restore({"config": None})
     assert f"{__name__}.Config (state 'config')" in str(refusal.value)
+
+
+def test_a_class_with_control_characters_in_its_name_forges_no_line(tmp_path: Path) -> None:
+    [path] = saved(tmp_path, 1)
+    name = b"csub\x1b[2Jprocess\rWARNING\n\xe2\x80\xaePopen\n"
+    forging.with_object(path, EPOCH, forging.torch_archive(b"\x80\x02" + name + b")R."))
+    sentence = refused(tmp_path)
+    assert sentence.isprintable()
+    assert "Popen" in sentence
+    forging.edited_manifest(path, needs={"\x1b[2J": "\r"})
+    assert refused(tmp_path).isprintable()
+
+
+@pytest.mark.parametrize("needs", [[], 3, {"a": 1}, {"a": {}}, None])
+def test_needs_of_another_kind_are_a_damaged_manifest(tmp_path: Path, needs: Any) -> None:
+    _, newest = saved(tmp_path, 1, 2)
+    forging.edited_manifest(newest, needs=needs)
+    assert restored(tmp_path)[0] == 1
+
+
+def test_metadata_that_was_changed_after_its_hash_was_compared_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, newest = saved(tmp_path, 1, 2)
+    choose = restoring._Restoring.choose
+
+    def choose_and_change(self: Any, step: int | None) -> Any:
+        candidate = choose(self, step)
+        content = (newest / forging.METADATA).read_bytes()
+        (newest / forging.METADATA).write_bytes(content.replace(b"weights", b"heights"))
+        return candidate
+
+    monkeypatch.setattr(restoring._Restoring, "choose", choose_and_change)
+    with (
+        manager_in(tmp_path) as manager,
+        pytest.raises(UnavailableError, match="has changed since"),
+    ):
+        manager.restore(state_at(0))
 
 
 def test_what_could_not_be_restored_is_not_saved_either(
