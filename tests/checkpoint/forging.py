@@ -68,8 +68,8 @@ def with_object(path: Path, key: str, encoded: bytes) -> Path:
     """Put bytes in the place of an object that is no tensor."""
 
     def edit(metadata: Any) -> None:
-        shard = next(path.glob("*.distcp"))
         [place] = [each for index, each in metadata.storage_data.items() if index.fqn == key]
+        shard = path / place.relative_path
         place.offset, place.length = shard.stat().st_size, len(encoded)
         with shard.open("ab") as file:
             file.write(encoded)
