@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -291,7 +292,7 @@ def forged_message(folder: Path, rank: int, facts: Facts) -> None:
         if rank == 0:
             address = manager._members.address.under("restore/1")
             store = address.connect(5.0)
-            store.set("offer/1/0", pickle.dumps(forging.touching(marker)))
+            store.set("offer/1/0", zlib.compress(pickle.dumps(forging.touching(marker))))
             store.set("offer/1", "1")
         dist.barrier()
         if rank == 1:
