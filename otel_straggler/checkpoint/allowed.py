@@ -33,7 +33,7 @@ _HARMLESS: Final = (
 _MAIN: Final = ("__main__.", "__mp_main__.")
 """The script, and how the process that writes names it."""
 _NAME: Final = re.compile(r"[\w.]{1,200}", re.ASCII)
-_MOST_CHECKED_BYTES: Final = 16 << 20
+_MAX_CHECKED_BYTES: Final = 16 << 20
 """Of an object; tensors in a larger one would take their memory twice."""
 _ARRAY: Final = "numpy._core.multiarray."
 _OLD_ARRAY: Final = "numpy.core.multiarray."
@@ -96,7 +96,7 @@ def restorable_names(saved: Any, value: Any, key: str) -> list[str]:
         return []
     position = saved.tell()
     names = sorted(set(_names_in(saved)) - _KNOWN)
-    if position <= _MOST_CHECKED_BYTES:
+    if position <= _MAX_CHECKED_BYTES:
         saved.seek(0)
         with Allowed(tuple(names)).applied():
             load_object(saved, key, "a save")
