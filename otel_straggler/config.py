@@ -421,6 +421,13 @@ OF_PROCESS: tuple[Setting, ...] = (
         "newest step that they share",
     ),
     Setting(
+        "key of checkpoints",
+        own("CHECKPOINT_KEY_FILE", "/etc/training/manifest.key"),
+        "none: manifests are not signed",
+        "file of mode 0600 with one or two keys, a line each: `checkpoint.Manager` signs manifests "
+        "with the first, and restores nothing that neither has signed",
+    ),
+    Setting(
         "NVTX ranges",
         own("NVTX", "on"),
         "none",

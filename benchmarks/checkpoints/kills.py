@@ -259,10 +259,10 @@ def _arm(manager: Any, kill: Kill, start: int) -> None:
     elif kill.phase in {"rename", "renamed"}:
         commit = saving.commit
 
-        def dying_commit(path: Path, manifest: Any) -> Path:
+        def dying_commit(path: Path, manifest: Any, keys: Any) -> Path:
             if kill.phase == "rename":
                 die(manifest.step)
-            result = commit(path, manifest)
+            result = commit(path, manifest, keys)
             die(manifest.step)
             return result
 
@@ -302,10 +302,10 @@ def _die_in_persisting(phase: str, die: Callable[[int], None], step: int) -> Non
             os.truncate(target, target.stat().st_size // 2)
             die(step)
 
-    def dying_commit(path: Path, manifest: Any) -> Path:
+    def dying_commit(path: Path, manifest: Any, keys: Any) -> Path:
         if manifest.step == due:
             die(step)
-        return commit(path, manifest)
+        return commit(path, manifest, keys)
 
     if phase == "persist":
         persisting._copy = dying_copy

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from otel_straggler.checkpoint import plain
 from otel_straggler.checkpoint.store import StoreAddress
 
 _LOG = logging.getLogger("otel_straggler")
@@ -25,6 +26,9 @@ _IDLE_POLL_S: Final = 0.25
 _BUSY_POLL_S: Final = 0.01
 _MAX_AHEAD: Final = 1_000
 _CONNECT_S: Final = 30.0
+_Request = tuple[str, float, tuple[int, ...]]
+_Answer = tuple[int, bool]
+_Decided = tuple[int, tuple[int, ...], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +164,7 @@ class Agreement:
         return False
 
     def _decide(self, store: Any, number: int) -> None:
-        reason, deadline_unix_s, without = json.loads(store.get(f"request/{number}"))
+        reason, deadline_unix_s, without = plain.decode(store.get(f"request/{number}"), _Request)
         if self._rank in without:
             return
         with self._changed:
@@ -170,19 +174,19 @@ class Agreement:
             answer = json.dumps([self._promised, self._is_ending])
         store.set(f"answer/{number}/{self._rank}", answer)
         answers = self._answers(store, number, without)
-        proposed = {
-            "step": max(step for step, _ in answers.values()),
-            "ranks": sorted(answers),
-            "is_end": any(is_end for _, is_end in answers.values()),
-        }
+        proposed = (
+            max(step for step, _ in answers.values()),
+            sorted(answers),
+            any(is_end for _, is_end in answers.values()),
+        )
         store.compare_set(f"decision/{number}", "", json.dumps(proposed))
-        decided = json.loads(store.get(f"decision/{number}"))
+        step, ranks, is_end = plain.decode(store.get(f"decision/{number}"), _Decided)
         decision = Decision(
             number=number,
-            step=decided["step"],
-            ranks=tuple(decided["ranks"]),
+            step=step,
+            ranks=ranks,
             reason=reason,
-            is_end=decided["is_end"],
+            is_end=is_end,
             deadline_unix_s=deadline_unix_s,
         )
         with self._changed:
@@ -200,8 +204,7 @@ class Agreement:
             while not _is_there(store, key) and time.monotonic() < until_s:
                 time.sleep(_BUSY_POLL_S)
             if _is_there(store, key):
-                step, is_end = json.loads(store.get(key))
-                answers[rank] = (step, is_end)
+                answers[rank] = plain.decode(store.get(key), _Answer)
         return answers
 
 

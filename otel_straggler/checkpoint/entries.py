@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from otel_straggler.errors import describe
+from otel_straggler.errors import StragglerError, describe
 
 _REMEDY: Final = (
     "Leave it out of the state, or wrap it in an object whose state_dict() returns tensors, "
@@ -69,6 +69,20 @@ def reason_of(error: BaseException) -> str:
     """
     text = re.sub(r"<class '([^']+)'>", r"\1", str(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def root_cause(error: BaseException) -> str:
+    """Of what DCP raises: the first rank's error without its traceback; and where torch found a
+    file shorter than it should be, what the system had said. No class is shown by its ``repr``."""
+    failures = getattr(error, "failures", None)
+    if failures:
+        error = next(iter(failures.values()))[0]
+    seen: BaseException | None = error
+    while seen is not None and not isinstance(seen, OSError):
+        seen = seen.__context__
+    if seen is not None and str(seen):
+        return str(seen)
+    return str(error) if isinstance(error, StragglerError) else reason_of(error)
 
 
 class _Named:

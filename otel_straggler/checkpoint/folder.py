@@ -44,8 +44,9 @@ from otel_straggler.checkpoint.manifest import (
     encode_manifest,
     encode_marker,
 )
+from otel_straggler.checkpoint.trust import ManifestKeys, UnsignedError
 from otel_straggler.errors import InputError, UsageError
-from otel_straggler.regular_files import FileLock, LockedError, sync_folder
+from otel_straggler.regular_files import FileLock, LockedError, create_folder, sync_folder
 
 MARKER: Final = "checkpoints.json"
 LOCK: Final = "lock"
@@ -60,12 +61,14 @@ class Checkpoint:
 
     Attributes:
         problem: why it is not complete; empty if it is.
+        is_refused: it has no signature that is accepted.
     """
 
     step: int
     path: Path
     manifest: Manifest | None
     problem: str = ""
+    is_refused: bool = False
 
 
 def name_of(step: int, save: str) -> str:
@@ -77,11 +80,12 @@ def name_of(step: int, save: str) -> str:
     return f"step-{step}-{hashlib.sha256(save.encode()).hexdigest()[:8]}"
 
 
-def open_folder(folder: Path, run: str = "") -> str:
+def open_folder(folder: Path, run: str = "", *, is_shared: bool = False) -> str:
     """Make ``folder`` a folder of checkpoints, or check that it is one.
 
     Args:
         run: whose checkpoints these must be; any, if empty.
+        is_shared: a new one has the mode that the umask gives; else others can do nothing there.
 
     Returns:
         The run that it belongs to.
@@ -95,6 +99,8 @@ def open_folder(folder: Path, run: str = "") -> str:
     ):
         _refuse_foreign(folder)
     if not (folder / MARKER).exists():
+        if not (is_shared or is_remote(folder)):
+            create_folder(folder)
         folder.mkdir(parents=True, exist_ok=True)
         _write_marker(folder, Marker(run=run or uuid.uuid4().hex))
     its = _read_marker(folder).run
@@ -123,14 +129,17 @@ def write_history(folder: Path, history: dict[str, float]) -> None:
     _write_marker(folder, replace(_read_marker(folder), history=history))
 
 
-def list_checkpoints(folder: Path) -> list[Checkpoint]:
+def list_checkpoints(folder: Path, keys: ManifestKeys | None = None) -> list[Checkpoint]:
     """All checkpoints, newest first; files are not read.
+
+    Args:
+        keys: what none of these has signed is not complete.
 
     Raises:
         InputError: it is no folder of checkpoints.
     """
     check_folder(folder)
-    found = [_read(path) for path in list(folder.iterdir()) if _NAME.fullmatch(path.name)]
+    found = [_read(path, keys) for path in list(folder.iterdir()) if _NAME.fullmatch(path.name)]
     return sorted(found, key=_age, reverse=True)
 
 
@@ -154,14 +163,14 @@ def saving_path(folder: Path, name: str) -> Path:
     return folder / (name if is_remote(folder) else f"{SAVING}{name}")
 
 
-def commit(saving: Path, manifest: Manifest) -> Path:
+def commit(saving: Path, manifest: Manifest, keys: ManifestKeys | None = None) -> Path:
     """Write the manifest, and give the folder its name: from now on the checkpoint exists.
 
     Raises:
         OSError: it cannot be; the folder keeps its temporary name.
     """
-    manifest = replace(manifest, order=1 + max(_orders(saving.parent), default=0))
-    write_synced(saving / MANIFEST, encode_manifest(manifest))
+    manifest = replace(manifest, order=1 + max(_orders(saving.parent, keys), default=0))
+    write_synced(saving / MANIFEST, encode_manifest(manifest, keys))
     if is_remote(saving):
         return saving
     sync_folder(saving)
@@ -171,7 +180,9 @@ def commit(saving: Path, manifest: Manifest) -> Path:
     return path
 
 
-def prune(folder: Path, keep: int, spare: Collection[str] = ()) -> list[Checkpoint]:
+def prune(
+    folder: Path, keep: int, spare: Collection[str] = (), keys: ManifestKeys | None = None
+) -> list[Checkpoint]:
     """Delete all but the ``keep`` complete checkpoints that were made last, and those older that
     are not complete; returns what was deleted.
 
@@ -180,8 +191,9 @@ def prune(folder: Path, keep: int, spare: Collection[str] = ()) -> list[Checkpoi
 
     Args:
         spare: names that are not deleted: what was just saved, and what is still read.
+        keys: what none of these has signed is not complete, pushes nothing out, and stays.
     """
-    listed = list_checkpoints(folder)
+    listed = list_checkpoints(folder, keys)
     complete = sorted((one for one in listed if not one.problem), key=_order, reverse=True)
     if len(complete) < keep:
         return []
@@ -191,6 +203,7 @@ def prune(folder: Path, keep: int, spare: Collection[str] = ()) -> list[Checkpoi
         one
         for one in listed
         if one.path.name not in spare
+        and not one.is_refused
         and (_order(one) < oldest if one.manifest is not None else one.step < first_step)
     ]
     for one in removed:
@@ -300,12 +313,12 @@ def _refuse_foreign(folder: Path) -> None:
     )
 
 
-def _orders(folder: Path) -> Iterator[int]:
+def _orders(folder: Path, keys: ManifestKeys | None) -> Iterator[int]:
     """Of the checkpoints that can be read."""
     for path in list(folder.iterdir()):
         if _NAME.fullmatch(path.name):
             with contextlib.suppress(OSError, ValueError):
-                yield read_manifest(path).order
+                yield read_manifest(path, keys).order
 
 
 def _age(checkpoint: Checkpoint) -> tuple[int, int]:
@@ -317,18 +330,21 @@ def _order(checkpoint: Checkpoint) -> tuple[int, int]:
     return 0 if manifest is None else manifest.order, checkpoint.step
 
 
-def _read(path: Path) -> Checkpoint:
+def _read(path: Path, keys: ManifestKeys | None) -> Checkpoint:
     match = _NAME.fullmatch(path.name)
     assert match is not None
     step = int(match[1])
     try:
         if not is_remote(path) and path.is_symlink():
             raise ValueError("it is in a folder that is a symbolic link")
-        manifest = read_manifest(path)
+        manifest = read_manifest(path, keys)
         if manifest.step != step:
             raise ValueError(f"it is that of step {manifest.step}")
     except FileNotFoundError:
         return Checkpoint(step=step, path=path, manifest=None, problem=f"has no {MANIFEST}")
+    except UnsignedError as error:
+        problem = f"{MANIFEST} is refused: {error}"
+        return Checkpoint(step=step, path=path, manifest=None, problem=problem, is_refused=True)
     except (OSError, ValueError) as error:
         problem = f"{MANIFEST} is damaged: {' '.join(str(error).split())}"
         return Checkpoint(step=step, path=path, manifest=None, problem=problem)
@@ -337,14 +353,15 @@ def _read(path: Path) -> Checkpoint:
     )
 
 
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path, keys: ManifestKeys | None = None) -> Manifest:
     """Of the checkpoint ``path``.
 
     Raises:
+        UnsignedError: none of these keys has signed it.
         ValueError: it is damaged.
         OSError: it cannot be read, or is no regular file.
     """
-    return decode_manifest(read_small_file(path / MANIFEST, MAX_MANIFEST_BYTES))
+    return decode_manifest(read_small_file(path / MANIFEST, MAX_MANIFEST_BYTES), keys)
 
 
 def _first_problem(path: Path, manifest: Manifest) -> str:

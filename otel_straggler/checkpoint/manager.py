@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from otel_straggler.checkpoint import folder as folders
 from otel_straggler.checkpoint.agreement import Agreement, Decision
+from otel_straggler.checkpoint.allowed import Allow, Allowed
 from otel_straggler.checkpoint.emergency import RequestFile, SigtermWatch
 from otel_straggler.checkpoint.files import folder_of, is_remote
 from otel_straggler.checkpoint.layout import LocalTier
@@ -20,6 +21,7 @@ from otel_straggler.checkpoint.membership import Membership, join
 from otel_straggler.checkpoint.reports import log_saved, report_restored, report_saved
 from otel_straggler.checkpoint.restoring import Restored, restore
 from otel_straggler.checkpoint.schedule import Schedule
+from otel_straggler.checkpoint.trust import ManifestKeys, Trust
 from otel_straggler.client.checkpoints import CheckpointTotals, add_save, record_past
 from otel_straggler.client.steps import phase
 from otel_straggler.detect.slow_writers import SlowWriters
@@ -66,12 +68,20 @@ class Manager:
         mtbf_s: mean seconds between failures of the run, where known; else estimated.
         handle_sigterm: save before SIGTERM ends this process.
         use_process: write in a process of DCP's; without, in a thread, which slows the training.
+        allow: classes, or their dotted names, of objects in the state that are no tensors, arrays
+            or plain data: a restore makes nothing else.
+        manifest_key_file: a file of mode 0600 with one or two keys, a line each. The first signs
+            manifests; nothing is restored that neither has signed. Default: the variable
+            OTEL_STRAGGLER_CHECKPOINT_KEY_FILE.
+        trust_folder: others may be able to change the folders, and new ones have the mode that the
+            umask gives. Without, such a folder is refused, and new ones are this user's alone.
         request_file: a path; a file that appears there asks for a save. Default: the variable
             OTEL_STRAGGLER_CHECKPOINT_REQUEST_FILE.
 
     Raises:
         ConfigError: an argument is wrong.
-        InputError: ``folder`` holds something else, or that of ``local`` another run.
+        InputError: ``folder`` holds something else, or that of ``local`` another run, or others
+            can change one.
         UsageError: another training writes to it, or the process group cannot be used.
         UnavailableError: torch lacks what is needed, or what opens the URL is not installed.
     """
@@ -91,6 +101,9 @@ class Manager:
         handle_sigterm: bool = True,
         use_process: bool = True,
         request_file: str | Path | None = None,
+        allow: Allow = (),
+        manifest_key_file: str | Path | None = None,
+        trust_folder: bool = False,
     ) -> None:
         for name, value in (("keep", keep), ("timeout_s", timeout_s), ("emergency_s", emergency_s)):
             if value <= 0:
@@ -106,7 +119,8 @@ class Manager:
                 "Files are written to a node, and copied from there to a URL.",
             )  # fmt: skip
         self._keep, self._timeout_s, self._emergency_s = keep, timeout_s, emergency_s
-        self._members: Membership = join(self._folder, local)
+        trust = Trust(ManifestKeys.of(manifest_key_file), Allowed.of(allow), trust_folder)
+        self._members: Membership = join(self._folder, local, trust)
         self._saver: Saver = Saver(
             self._members,
             use_process=use_process,
@@ -188,7 +202,8 @@ class Manager:
             The step that it was saved at; None if there is none.
 
         Raises:
-            InputError: there is none of ``step``, or what it holds does not fit ``state``.
+            InputError: there is none of ``step``, what it holds does not fit ``state`` or is of a
+                class that is not in ``allow``, or all that is there is not signed.
             UnavailableError: another rank has failed, or a file was lost while it was read.
         """
         self._collect(wait=True)
@@ -367,7 +382,7 @@ class Manager:
         if self._persisting is not None:
             spare.add(self._persisting.save.context.name)
         with contextlib.suppress(OSError):
-            folders.prune(folder, keep, spare)
+            folders.prune(folder, keep, spare, self._members.trust.keys)
 
     def _log_failure(self, step: int, error: BaseException | str) -> None:
         _LOG.warning("the checkpoint of step %d was not saved: %s", step, error)

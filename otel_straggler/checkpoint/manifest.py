@@ -7,7 +7,10 @@ import hashlib
 import json
 import re
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from otel_straggler.checkpoint.trust import ManifestKeys
 
 from otel_straggler.model.decoding import read_as
 from otel_straggler.strict_json import parse_object
@@ -44,6 +47,7 @@ class Manifest:
         elsewhere: files of the same checkpoint that are in the folders of other nodes.
         phases_s: seconds of each phase, by rank, then by phase.
         reason: why it was saved: schedule, preemption, request.
+        needs: classes that must be allowed to restore it, with the key of an object of each.
     """
 
     step: int
@@ -54,6 +58,7 @@ class Manifest:
     files: Files = field(default_factory=dict)
     elsewhere: Files = field(default_factory=dict)
     phases_s: dict[str, dict[str, float]] = field(default_factory=dict)
+    needs: dict[str, str] = field(default_factory=dict)
 
     @property
     def size_bytes(self) -> int:
@@ -105,7 +110,10 @@ def decode_marker(encoded: bytes) -> Marker:
     return marker
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: Manifest, keys: ManifestKeys | None = None) -> bytes:
+    """Args:
+    keys: sign it with the first of these.
+    """
     content: dict[str, Any] = {
         "version": _VERSION,
         "step": manifest.step,
@@ -116,16 +124,26 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "files": _encoded_files(manifest.files),
         "elsewhere": _encoded_files(manifest.elsewhere),
         "phases_s": manifest.phases_s,
+        "needs": manifest.needs,
     }
     content["sha256"] = _digest(content)
+    if keys is not None and keys.keys:
+        content["hmac_sha256"] = keys.signature(_canonical(content))
     return json.dumps(content, indent=1, sort_keys=True).encode()
 
 
-def decode_manifest(encoded: bytes) -> Manifest:
-    """Raises:
-    ValueError: it is damaged, of another version, or names what no checkpoint has.
+def decode_manifest(encoded: bytes, keys: ManifestKeys | None = None) -> Manifest:
+    """Args:
+    keys: refuse it if none of these has signed it.
+
+    Raises:
+        UnsignedError: none has.
+        ValueError: it is damaged, of another version, or names what no checkpoint has.
     """
     content = parse_object(encoded, MAX_BYTES)
+    signature = content.pop("hmac_sha256", None)
+    if keys is not None:
+        keys.check(_canonical(content), signature)
     if content.pop("sha256", "") != _digest(content):
         raise ValueError("its own hash differs")
     if content.get("version") != _VERSION:
@@ -176,4 +194,8 @@ def _encoded_files(files: Files) -> dict[str, dict[str, Any]]:
 
 
 def _digest(content: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(_canonical(content)).hexdigest()
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True).encode()

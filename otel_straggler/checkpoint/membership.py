@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_straggler.checkpoint import plain
 from otel_straggler.checkpoint.folder import locked, open_folder, remove_leftovers
 from otel_straggler.checkpoint.layout import Layout, LocalTier
 from otel_straggler.checkpoint.store import StoreAddress, address_of_default_store
+from otel_straggler.checkpoint.trust import Trust, check_private
 from otel_straggler.errors import InputError, StragglerError, UnavailableError, UsageError
 
 if TYPE_CHECKING:
@@ -27,6 +29,10 @@ _KEY: Final = "otel_straggler/checkpoint"
 _ERRORS: Final[dict[str, type[StragglerError]]] = {
     kind.__name__: kind for kind in (InputError, UsageError, UnavailableError)
 }
+_Opened = tuple[str, str]
+"""The session, and the run that the folder is of."""
+_Place = tuple[str, str, str]
+"""Host, folder and domain of a rank."""
 _joined = 0
 
 
@@ -40,6 +46,7 @@ class Membership:
         layout: which ranks share a ``local_folder``.
         session: the same on all ranks, and of this attempt alone.
         has_group: whether there is a process group.
+        trust: who may have written what is restored, and what it may be.
     """
 
     folder: Path
@@ -50,6 +57,7 @@ class Membership:
     session: str
     address: StoreAddress
     has_group: bool
+    trust: Trust
     _lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
@@ -96,18 +104,21 @@ class Membership:
             address=self.address,
             timeout_s=timeout_s,
             parent_pid=os.getpid(),
+            keys=self.trust.keys,
+            is_shared=self.trust.is_shared,
         )
 
     def leave(self) -> None:
         self._lock.close()
 
 
-def join(folder: Path, local: LocalTier | None = None) -> Membership:
+def join(folder: Path, local: LocalTier | None = None, trust: Trust | None = None) -> Membership:
     """Open the folders: rank 0 locks and cleans ``folder``, a rank of each node the one there, and
     all get to know what came of it.
 
     Raises:
-        InputError: one holds something else, or another run; nothing was changed.
+        InputError: one holds something else, or another run, or others can change it; nothing was
+            changed.
         UsageError: another training writes to it, or the process group cannot be used.
     """
     from torch import distributed
@@ -119,9 +130,10 @@ def join(folder: Path, local: LocalTier | None = None) -> Membership:
         (distributed.get_rank(), distributed.get_world_size()) if has_group else (0, 1)
     )
     store = distributed.distributed_c10d._get_default_store() if has_group else None  # noqa: SLF001
+    trust = trust or Trust()
     with contextlib.ExitStack() as lock:
-        joining = _Joining(store, rank, world_size, lock)
-        session, run = joining.share("folder", lambda: _open(folder, lock))
+        joining = _Joining(store, rank, world_size, lock, is_shared=trust.is_shared)
+        session, run = joining.share("folder", _Opened, lambda: joining.open(folder))
         layout = joining.layout(local)
         local_folder = folder if local is None else Path(local.folder).absolute()
         if local is not None:
@@ -135,6 +147,7 @@ def join(folder: Path, local: LocalTier | None = None) -> Membership:
             session=session,
             address=address_of_default_store(f"{_KEY}/{session}"),
             has_group=has_group,
+            trust=trust,
             _lock=lock.pop_all(),
         )
 
@@ -142,31 +155,36 @@ def join(folder: Path, local: LocalTier | None = None) -> Membership:
 class _Joining:
     """What ranks leave in the store while they join."""
 
-    def __init__(self, store: Any, rank: int, world_size: int, lock: contextlib.ExitStack) -> None:
+    def __init__(
+        self, store: Any, rank: int, world_size: int, lock: contextlib.ExitStack, *, is_shared: bool
+    ) -> None:
         self._store = store
         self._rank = rank
         self._world_size = world_size
         self._lock = lock
+        self._is_shared = is_shared
         self._prefix = f"{_KEY}/{_joined}"
 
-    def share(self, name: str, opening: Callable[[], Any]) -> Any:
+    def share(self, name: str, kind: Any, opening: Callable[[], Any]) -> Any:
         """What rank 0 got, or its error, on all ranks."""
         key = f"{self._prefix}/{name}"
         if self._rank:
-            return _content_or_error(self._store.get(key))
+            return _content_or_error(self._store.get(key), kind)
         packed = _packed(opening)
         if self._store is not None:
             self._store.set(key, packed)
-        return _content_or_error(packed)
+        return _content_or_error(packed, kind)
 
-    def gather(self, name: str, packed: str, ranks: list[int]) -> Callable[[], list[Any]]:
+    def gather(
+        self, name: str, kind: Any, packed: str, ranks: list[int]
+    ) -> Callable[[], list[Any]]:
         """Leave this for rank 0; returns what it calls to have those of ``ranks``, or an error."""
         key = f"{self._prefix}/{name}"
         if self._store is None:
-            return lambda: [_content_or_error(packed)]
+            return lambda: [_content_or_error(packed, kind)]
         if self._rank in ranks:
             self._store.set(f"{key}/{self._rank}", packed)
-        return lambda: [_content_or_error(self._store.get(f"{key}/{rank}")) for rank in ranks]
+        return lambda: [_content_or_error(self._store.get(f"{key}/{each}"), kind) for each in ranks]
 
     def layout(self, local: LocalTier | None) -> Layout:
         """Raises:
@@ -176,16 +194,15 @@ class _Joining:
         if local is not None:
             folder = str(Path(local.folder).absolute())
             place = [socket.gethostname(), folder, local.domain]
-        places = self.gather("places", _packed(lambda: place), list(range(self._world_size)))
-        shared = self.share("layout", places)
+        ranks = list(range(self._world_size))
+        places = self.gather("places", _Place, _packed(lambda: place), ranks)
+        shared = self.share("layout", list[_Place], places)
         if len({bool(host) for host, _, _ in shared}) > 1:
             raise UsageError.of(
                 "Manager(local=...)", "given on some ranks", "it on all ranks, or on none",
                 "Make the manager alike on all ranks.",
             )  # fmt: skip
-        layout = Layout.of_places(
-            [tuple(place) for place in shared], 0 if local is None else local.replicas
-        )
+        layout = Layout.of_places(shared, 0 if local is None else local.replicas)
         if local is not None and self._rank == 0:
             _warn_of_missing_peers(layout)
         return layout
@@ -198,9 +215,22 @@ class _Joining:
         leaders = [members[0] for members in layout.node_ranks(ranks).values()]
         packed = ""
         if self._rank in leaders:
-            packed = _packed(lambda: _open(folder, self._lock, run))
-        opened = self.gather("local", packed, leaders)
-        self.share("opened", opened)
+            packed = _packed(lambda: self.open(folder, run))
+        opened = self.gather("local", _Opened, packed, leaders)
+        self.share("opened", list[_Opened], opened)
+
+    def open(self, folder: Path, run: str = "") -> tuple[str, str]:
+        """Returns the session, and the run that the folder is of."""
+        session = uuid.uuid4().hex[:12]
+        try:
+            run = open_folder(folder, run, is_shared=self._is_shared)
+            if not self._is_shared:
+                check_private(folder)
+            self._lock.enter_context(locked(folder, session))
+            remove_leftovers(folder)
+        except OSError as error:
+            raise UnavailableError(f"{folder}: {error.strerror or error}") from error
+        return session, run
 
 
 def _warn_of_missing_peers(layout: Layout) -> None:
@@ -213,18 +243,6 @@ def _warn_of_missing_peers(layout: Layout) -> None:
         )  # fmt: skip
 
 
-def _open(folder: Path, lock: contextlib.ExitStack, run: str = "") -> tuple[str, str]:
-    """Returns the session, and the run that the folder is of."""
-    session = uuid.uuid4().hex[:12]
-    try:
-        run = open_folder(folder, run)
-        lock.enter_context(locked(folder, session))
-        remove_leftovers(folder)
-    except OSError as error:
-        raise UnavailableError(f"{folder}: {error.strerror or error}") from error
-    return session, run
-
-
 def _packed(opening: Callable[[], Any]) -> str:
     try:
         return json.dumps([opening(), "", ""])
@@ -232,8 +250,18 @@ def _packed(opening: Callable[[], Any]) -> str:
         return json.dumps([None, type(error).__name__, str(error)])
 
 
-def _content_or_error(packed: str | bytes) -> Any:
-    content, kind, message = json.loads(packed)
+def _content_or_error(packed: str | bytes, of: Any) -> Any:
+    """Raises:
+    StragglerError: of the rank that has left it.
+    UnavailableError: it is neither that nor a value of the type ``of``.
+    """
+    try:
+        content, kind, message = plain.decode(packed, tuple[of | None, str, str])
+    except ValueError as error:
+        raise UnavailableError.of(
+            "what a rank left in the store", str(error), "what this version leaves",
+            "Run the same version of otel-straggler on all ranks.",
+        ) from error  # fmt: skip
     if kind:
         raise _ERRORS.get(kind, UnavailableError)(message)
     return content

@@ -8,7 +8,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from otel_straggler.checkpoint.files import copy_checked, open_to_read
+from otel_straggler.checkpoint.entries import root_cause
+from otel_straggler.checkpoint.files import copy_checked, is_remote, open_to_read
 from otel_straggler.checkpoint.folder import (
     check_owner,
     commit,
@@ -17,10 +18,10 @@ from otel_straggler.checkpoint.folder import (
     saving_path,
 )
 from otel_straggler.checkpoint.manifest import METADATA, FileEntry
-from otel_straggler.checkpoint.saving import root_cause
 from otel_straggler.checkpoint.store import Exchange, RankFailedError
 from otel_straggler.checkpoint.writer_process import RunningSave
 from otel_straggler.errors import UnavailableError, UsageError
+from otel_straggler.regular_files import create_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +99,10 @@ class Persisting:
             raise UnavailableError(self._problem)
         its, start_unix_s = self.save.context, time.time()
         here = its.folder / its.name
-        manifest = read_manifest(here)
+        manifest = read_manifest(here, its.keys)
         target = saving_path(self._storage, its.name)
+        if not (its.is_shared or is_remote(target)):
+            create_folder(target)
         target.mkdir(parents=True, exist_ok=True)
         for name, entry in manifest.files.items():
             is_own = name.startswith(f"__{its.rank}_")
@@ -107,13 +110,14 @@ class Persisting:
                 _copy(here / name, target / name, entry)
         exchange.send("persisted", True)
         if exchange.is_coordinator:
-            exchange.gather("persisted")
+            exchange.gather("persisted", bool)
             self._check_owner()
-            commit(target, replace(manifest, files=manifest.all_files, elsewhere={}))
+            whole = replace(manifest, files=manifest.all_files, elsewhere={})
+            commit(target, whole, its.keys)
             for rank in exchange.ranks[1:]:
                 exchange.send("committed", True, to=rank)
         else:
-            exchange.receive("committed")
+            exchange.receive("committed", bool)
         return Persisted(
             path=self._storage / its.name, start_unix_s=start_unix_s, end_unix_s=time.time()
         )

@@ -42,6 +42,12 @@ def log_saved(running: RunningSave, report: SaveReport, *, is_first_save: bool) 
         running.context.step, report.path.name, running.blocking_s,
         f" ({running.what_blocked})" if is_first_save else "", running.save_s,
     )  # fmt: skip
+    if is_first_save and report.needs:
+        _LOG.warning(
+            "checkpoints: to restore them, allow the classes of %s: Manager(..., allow=[%s])",
+            ", ".join(f"state {key!r}" for key in report.needs.values()),
+            ", ".join(f'"{name}"' for name in report.needs),
+        )
 
 
 def report_restored(restored: Restored, *, is_first: bool) -> None:

@@ -8,21 +8,27 @@ import re
 import shutil
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from otel_straggler.checkpoint.allowed import not_allowed
+from otel_straggler.checkpoint.entries import reason_of, root_cause
 from otel_straggler.checkpoint.files import problem_of
-from otel_straggler.checkpoint.folder import FETCHING, list_checkpoints
+from otel_straggler.checkpoint.folder import FETCHING, Checkpoint, list_checkpoints
 from otel_straggler.checkpoint.membership import Membership
 from otel_straggler.checkpoint.sources import Candidate, NearestFiles, ReadTotals, candidates
 from otel_straggler.checkpoint.store import Exchange
 from otel_straggler.checkpoint.streams import FileAddress, FileServer
-from otel_straggler.errors import InputError, UnavailableError
+from otel_straggler.errors import InputError, StragglerError, UnavailableError
 
 _LOG = logging.getLogger("otel_straggler")
 _OF_RANK: Final = re.compile(r"rank \d+")
+_Offer = tuple[list[Checkpoint], FileAddress | None]
+"""What a node has, and where its files are fetched."""
+_Found = tuple[list[Candidate], dict[int, FileAddress], str]
+_SAME_STATE: Final = "Restore with the model and the optimizer that it was saved with."
 _restored = 0
 
 
@@ -61,6 +67,8 @@ def restore(members: Membership, state: Any, step: int | None, timeout_s: float)
             candidate = restoring.choose(step)
             if candidate is not None:
                 return restoring.load(candidate, state)
+            if restoring.refused:
+                raise InputError(f"{members.folder}: nothing is restored. {restoring.refused}")
         except BaseException as error:
             exchange.give_up(str(error))
             raise
@@ -77,6 +85,9 @@ class _Restoring:
 
     Args:
         cleanup: what is to be undone at its end.
+
+    Attributes:
+        refused: of one that no accepted key has signed, why; empty: there is none.
     """
 
     def __init__(
@@ -88,6 +99,7 @@ class _Restoring:
         self._node = members.layout.nodes[members.rank]
         self._addresses: dict[int, FileAddress] = {}
         self._phases: list[tuple[str, float, float]] = []
+        self.refused = ""
 
     def choose(self, step: int | None) -> Candidate | None:
         """The newest of which every file is somewhere as it was written."""
@@ -104,6 +116,9 @@ class _Restoring:
 
     def load(self, candidate: Candidate, state: Any) -> Restored:
         members = self._members
+        missing = members.trust.allowed.missing(candidate.needs)
+        if missing:
+            raise not_allowed(str(members.folder / candidate.name), missing)
         nearest = NearestFiles(
             candidate, self._node, self._addresses, members.local_folder, members.folder
         )
@@ -111,8 +126,9 @@ class _Restoring:
             fetched = members.local_folder / f"{FETCHING}{candidate.name}"
             self._cleanup.callback(shutil.rmtree, fetched, ignore_errors=True)
         with self._phase("read"):
-            load(nearest, members.folder / candidate.name, state, members)
-            self._agreed("loaded", True)  # until then others fetch from here
+            path = members.folder / candidate.name
+            load(nearest, path, state, members, lambda: self._agreed("read", [], str))
+            self._agreed("loaded", [], str)  # until then others fetch from here
         return Restored(
             step=candidate.step,
             name=candidate.name,
@@ -130,21 +146,25 @@ class _Restoring:
     def _find(self) -> list[Candidate]:
         """As rank 0 puts them together, newest first."""
         members = self._members
-        offer: tuple[Any, Any] = ([], None)
+        offer: _Offer = ([], None)
         if members.has_local and members.leads_node:
-            offer = (list_checkpoints(members.local_folder), self._serve())
-        offers = self._gathered("offer", offer)
+            offer = (list_checkpoints(members.local_folder, members.trust.keys), self._serve())
+        offers = self._gathered("offer", offer, _Offer)
         found: list[Candidate] = []
         addresses: dict[int, FileAddress] = {}
         if offers is not None:
-            persistent = list_checkpoints(members.folder)
+            persistent = list_checkpoints(members.folder, members.trust.keys)
             for one in filter(lambda one: one.problem, persistent):
                 _LOG.warning("%s is not restored from there: %s", one.path, one.problem)
             nodes = members.layout.nodes
             on_nodes = {nodes[rank]: listed for rank, (listed, _) in offers.items() if listed}
             found = candidates(on_nodes, persistent)
             addresses = {nodes[rank]: each for rank, (_, each) in offers.items() if each}
-        found, self._addresses = self._scattered("found", (found, addresses))
+            listed = [*persistent, *(one for each in on_nodes.values() for one in each)]
+            self.refused = next((f"{x.path}: {x.problem}" for x in listed if x.is_refused), "")
+        found, self._addresses, self.refused = self._scattered(
+            "found", (found, addresses, self.refused), _Found
+        )
         return found
 
     def _serve(self) -> FileAddress | None:
@@ -164,7 +184,8 @@ class _Restoring:
         sharing = members.layout.node_ranks(members.ranks)[self._node]
         mine = here[sharing.index(members.rank) :: len(sharing)]
         bad = self._problems(candidate, members.local_folder, mine)
-        found = self._agreed(f"nodes/{number}", [(self._node, *each) for each in bad])
+        on_nodes = [(self._node, *each) for each in bad]
+        found = self._agreed(f"nodes/{number}", on_nodes, tuple[int, str, str])
         for node, name, problem in found if members.is_first else ():
             _LOG.warning("%s: %s of node %d %s", candidate.name, name, node, problem)
         candidate = candidate.without((node, name) for node, name, _ in found)
@@ -173,7 +194,7 @@ class _Restoring:
             return candidate
         mine = missing[members.rank :: members.world_size]
         bad = self._problems(candidate, members.folder, mine)
-        found = self._agreed(f"storage/{number}", bad)
+        found = self._agreed(f"storage/{number}", bad, tuple[str, str])
         for name, problem in found if members.is_first else ():
             _LOG.warning("%s: %s %s", members.folder / candidate.name, name, problem)
         return candidate.without_storage() if found else candidate
@@ -188,63 +209,87 @@ class _Restoring:
         ]
         return [(name, problem) for name, problem in found if problem]
 
-    def _agreed(self, name: str, listed: Any) -> Any:
-        """The lists of all ranks in one, on all ranks."""
-        gathered = self._gathered(name, listed)
-        if gathered is not None and isinstance(listed, list):
-            gathered = [each for part in gathered.values() for each in part]
-        return self._scattered(name, gathered)
+    def _agreed(self, name: str, listed: list[Any], kind: Any) -> list[Any]:
+        """The lists of all ranks in one, on all ranks.
 
-    def _gathered(self, name: str, content: Any) -> Any:
+        Args:
+            kind: of an element.
+        """
+        gathered = self._gathered(name, listed, list[kind])
+        if gathered is not None:
+            listed = [each for part in gathered.values() for each in part]
+        agreed: list[Any] = self._scattered(name, listed, list[kind])
+        return agreed
+
+    def _gathered(self, name: str, content: Any, kind: Any) -> Any:
         """What all ranks say, by rank; None on others than rank 0."""
         exchange = self._exchange
         exchange.send(name, content)
         if not exchange.is_coordinator:
             return None
-        return dict(zip(exchange.ranks, exchange.gather(name), strict=True))
+        return dict(zip(exchange.ranks, exchange.gather(name, kind), strict=True))
 
-    def _scattered(self, name: str, content: Any) -> Any:
+    def _scattered(self, name: str, content: Any, kind: Any) -> Any:
         """What rank 0 has, on all ranks."""
         exchange = self._exchange
         if not exchange.is_coordinator:
-            return exchange.receive(name)
+            return exchange.receive(name, kind)
         for rank in exchange.ranks[1:]:
             exchange.send(name, content, to=rank)
         return content
 
 
-def load(nearest: NearestFiles, path: Path, state: Any, members: Membership) -> None:
-    """Have DCP read into ``state``.
+def load(
+    nearest: NearestFiles,
+    path: Path,
+    state: Any,
+    members: Membership,
+    wait: Callable[[], object] = lambda: None,
+) -> None:
+    """Have DCP read into ``state``. Each rank reads by a plan of its own, so DCP's ranks exchange
+    nothing: what they do is pickled.
 
     Args:
         path: for messages.
+        wait: returns once all ranks have read.
 
     Raises:
-        InputError: the checkpoint does not have what ``state`` has.
-        UnavailableError: a file was lost after it was found.
+        InputError: the checkpoint does not have what ``state`` has, is not what DCP writes, or has
+            objects that are not allowed.
+        UnavailableError: a file was lost after it was found, or another rank has failed.
     """
     from torch.distributed import checkpoint as dcp
 
-    from otel_straggler.checkpoint.dcp_files import NearestReader
-    from otel_straggler.checkpoint.saving import root_cause
+    from otel_straggler.checkpoint.dcp_files import NearestReader, PlainPlanner
 
-    content, is_alone = state() if callable(state) else state, not members.has_group
-    reader = NearestReader(nearest, path)
+    content = state() if callable(state) else state
+    reader = NearestReader(nearest, path, members.trust.allowed, wait)
     is_known = knows_rank(reader.read_metadata().state_dict_metadata, members.rank)
     if not is_known:
         _LOG.warning("%s has no state of its own for rank %d", path, members.rank)
     try:
         with warnings.catch_warnings():
-            if is_alone:
-                warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            dcp.load(content, storage_reader=NearestReader(nearest, path), no_dist=is_alone)
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            dcp.load(content, storage_reader=reader, planner=PlainPlanner(path), no_dist=True)
     except dcp.api.CheckpointException as error:
-        if any(isinstance(each[0], UnavailableError) for each in error.failures.values()):
-            raise UnavailableError(f"{path}: {root_cause(error)}") from error
+        causes = [each[0] for each in error.failures.values()]
+        raise _refusal(path, causes, root_cause(error)) from error
+    except StragglerError:
+        raise
+    except Exception as error:
         raise InputError.of(
-            str(path), root_cause(error), "what the state to restore has",
-            "Restore with the model and the optimizer that it was saved with.",
-        ) from error  # fmt: skip
+            str(path), reason_of(error), "what load_state_dict() of the state takes", _SAME_STATE
+        ) from error
+
+
+def _refusal(path: Path, causes: list[BaseException], reason: str) -> StragglerError:
+    """Args:
+    causes: of each rank that has failed; reason: of the first.
+    """
+    if any(isinstance(cause, UnavailableError) for cause in causes):
+        return UnavailableError(f"{path}: {reason}")
+    own = next((cause for cause in causes if isinstance(cause, InputError)), None)
+    return own or InputError.of(str(path), reason, "what the state to restore has", _SAME_STATE)
 
 
 def knows_rank(names: Iterable[str], rank: int) -> bool:

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import math
 import os
-import signal
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -21,22 +20,30 @@ from typing import Any, Final
 import torch
 from torch.distributed.checkpoint import FileSystemWriter, Metadata
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
+from torch.distributed.checkpoint.filesystem import _StorageInfo
+from torch.distributed.checkpoint.planner import SavePlan, WriteItemType
+from torch.distributed.checkpoint.storage import WriteResult
 
+from otel_straggler.checkpoint.allowed import restorable_names
 from otel_straggler.checkpoint.dcp_files import FilePrefix, HashingFileSystem
-from otel_straggler.checkpoint.entries import reason_of
+from otel_straggler.checkpoint.entries import root_cause
 from otel_straggler.checkpoint.folder import SAVING, commit
 from otel_straggler.checkpoint.layout import Layout
 from otel_straggler.checkpoint.manifest import METADATA, Files, Manifest
-from otel_straggler.checkpoint.pacing import Pacer, step_back
+from otel_straggler.checkpoint.pacing import Pacer
+from otel_straggler.checkpoint.plain import declare
 from otel_straggler.checkpoint.store import Exchange, RankFailedError, StoreAddress
 from otel_straggler.checkpoint.streams import FileAddress, FileServer, fetch
-from otel_straggler.errors import StragglerError, UnavailableError
+from otel_straggler.checkpoint.trust import ManifestKeys
+from otel_straggler.errors import UnavailableError
+from otel_straggler.regular_files import create_folder
 
 PHASES: Final = ("stage", "plan", "write", "replicate", "commit")
 REPORT: Final = "otel_straggler_report"
 """The attribute of a save's Metadata with its :class:`SaveReport`."""
-WRITER_PID: Final = "otel_straggler_pid"
-"""The attribute of the Metadata of a :class:`NothingWriter` with the number of its process."""
+_Path = tuple[str | int, ...]
+declare(SavePlan, storage_data=FilePrefix | None, planner_data=dict[str, _Path] | None)
+declare(WriteResult, storage_data=_StorageInfo)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +56,8 @@ class SavePlanContext:
         ranks: who takes part; the first coordinates.
         timeout_s: after which a rank that has not answered is missed.
         spread_s: that writing should take at least, unless it is urgent.
+        keys: of manifests.
+        is_shared: new folders have the mode that the umask gives; else others can do nothing there.
         urgent: (1,) a tensor in shared memory, which is set once somebody waits; None: nobody does.
     """
 
@@ -65,6 +74,8 @@ class SavePlanContext:
     timeout_s: float
     parent_pid: int
     spread_s: float = 0.0
+    keys: ManifestKeys = field(default_factory=ManifestKeys)
+    is_shared: bool = False
     urgent: torch.Tensor | None = None
 
 
@@ -77,12 +88,15 @@ class SaveReport:
         size_bytes: that this rank wrote.
         path: of the checkpoint.
         write_s: seconds that each rank wrote; on the coordinator alone.
+        needs: classes without which it cannot be restored, with the key of an object of each; on
+            the coordinator alone.
     """
 
     phases: tuple[tuple[str, float, float], ...]
     size_bytes: int
     path: Path
     write_s: dict[int, float] = field(default_factory=dict)
+    needs: dict[str, str] = field(default_factory=dict)
 
 
 class Operation:
@@ -91,6 +105,7 @@ class Operation:
     def __init__(self, context: SavePlanContext) -> None:
         self.context = context
         self.phases: list[tuple[str, float, float]] = []
+        self.needs: dict[str, str] = {}
         self._exchange: Exchange | None = None
         self._server: FileServer | None = None
 
@@ -168,12 +183,23 @@ class ExchangingPlanner(DefaultSavePlanner):  # type: ignore[misc]
         with self._operation.phase("plan"):
             exchange.send("plan", all_plans[0])
             if not exchange.is_coordinator:
-                return [exchange.receive("global_plan")], Metadata(state_dict_metadata={})
-            plans, metadata = super().create_global_plan(exchange.gather("plan"))
+                return [exchange.receive("global_plan", SavePlan)], Metadata(state_dict_metadata={})
+            plans, metadata = super().create_global_plan(exchange.gather("plan", SavePlan))
             _refuse_gaps(metadata)
             for rank, plan in zip(exchange.ranks[1:], plans[1:], strict=True):
                 exchange.send("global_plan", plan, to=rank)
             return plans[:1], metadata
+
+    def transform_object(self, write_item: Any, object: Any) -> Any:  # noqa: A002 (DCP's)
+        """Raises:
+        InputError: it could not be restored.
+        """
+        saved = super().transform_object(write_item, object)
+        if write_item.type is WriteItemType.BYTE_IO:
+            key = write_item.index.fqn
+            for name in restorable_names(saved, object, key):
+                self._operation.needs.setdefault(name, key)
+        return saved
 
 
 class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
@@ -187,6 +213,8 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
 
     def prepare_local_plan(self, plan: Any) -> Any:
         with self._operation.phase("plan"):
+            if not self._operation.context.is_shared:
+                create_folder(Path(self.path))
             self.fs.mkdir(self.path)
             return replace(plan, storage_data=FilePrefix(f"__{self._operation.context.rank}_"))
 
@@ -207,7 +235,11 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
             with operation.phase("replicate"):
                 copies = self._fetch_copies(own, keepers)
         part = _Part(
-            results=results[0], own=own, copies=copies, phases_s=_durations(operation.phases)
+            results=results[0],
+            own=own,
+            copies=copies,
+            phases_s=_durations(operation.phases),
+            needs=operation.needs,
         )
         parts: dict[int, _Part] = {}
         with operation.phase("commit"):
@@ -222,6 +254,7 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
             size_bytes=size_bytes,
             path=its.folder / its.name,
             write_s={rank: each.phases_s.get("write", 0.0) for rank, each in parts.items()},
+            needs=_needs(parts),
         )
         setattr(metadata, REPORT, report)
 
@@ -233,7 +266,9 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
             exchange.send(f"written/{its.rank}", content, to=keeper)
         copies: Files = {}
         for writer in (rank for rank, chosen in keepers.items() if its.rank in chosen):
-            address, files = exchange.receive(f"written/{writer}", sender=writer)
+            address, files = exchange.receive(
+                f"written/{writer}", tuple[FileAddress, Files], writer
+            )
             for name, entry in files.items():
                 fetch(address, self.path.name, name, entry, self.path / name)
             copies.update(files)
@@ -242,15 +277,15 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
     def _commit_all(self, metadata: Metadata) -> dict[int, _Part]:
         """Have each node name its folder, this one last: then the checkpoint exists."""
         its, exchange = self._operation.context, self._operation.exchange
-        parts = dict(zip(exchange.ranks, exchange.gather("result"), strict=True))
+        parts = dict(zip(exchange.ranks, exchange.gather("result", _Part), strict=True))
         super().finish(metadata, [part.results for part in parts.values()])
         manifests = _manifests(its, parts, self.fs.entries())
         others = [rank for rank in manifests if rank != its.rank]
         for leader in others:
             content = (manifests[leader], self._operation.file_address)
             exchange.send("commit", content, to=leader)
-        exchange.gather("renamed", others)
-        commit(self.path, manifests[its.rank])
+        exchange.gather("renamed", bool, others)
+        commit(self.path, manifests[its.rank], its.keys)
         for rank in exchange.ranks[1:]:
             exchange.send("committed", True, to=rank)
         return parts
@@ -258,12 +293,12 @@ class CommittingWriter(FileSystemWriter):  # type: ignore[misc]
     def _commit_node(self) -> None:
         its, exchange = self._operation.context, self._operation.exchange
         if its.layout.leader(its.rank, its.ranks) == its.rank:
-            manifest, address = exchange.receive("commit")
+            manifest, address = exchange.receive("commit", tuple[Manifest, FileAddress])
             entry = manifest.files[METADATA]
             fetch(address, self.path.name, METADATA, entry, self.path / METADATA)
-            commit(self.path, manifest)
+            commit(self.path, manifest, self._operation.context.keys)
             exchange.send("renamed", True)
-        exchange.receive("committed")
+        exchange.receive("committed", bool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,12 +308,14 @@ class _Part:
     Attributes:
         results: DCP's.
         own: files that it wrote; copies: those that it fetched.
+        needs: classes without which its objects cannot be restored, with a key of each.
     """
 
-    results: list[Any]
+    results: list[WriteResult]
     own: Files
     copies: Files
     phases_s: dict[str, float]
+    needs: dict[str, str]
 
 
 def _manifests(
@@ -304,67 +341,13 @@ def _manifests(
             files=here,
             elsewhere={name: entry for name, entry in every.items() if name not in here},
             phases_s={str(rank): part.phases_s for rank, part in parts.items()},
+            needs=_needs(parts),
         )
     return manifests
 
 
-class NothingWriter(FileSystemWriter):  # type: ignore[misc]
-    """Writes nothing: starts DCP's dedicated process before it is needed, and sets how it ends.
-
-    Args:
-        sigterm_delay_s: what the process lives on after SIGTERM, for a scheduler may send it to all
-            processes of a training, which then saves; 0: nothing.
-    """
-
-    def __init__(self, sigterm_delay_s: float) -> None:
-        super().__init__(os.devnull)
-        self._pid = os.getpid()
-        self._sigterm_delay_s = sigterm_delay_s
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        if os.getpid() != self._pid:
-            quiet_dcp()
-            logging.getLogger().setLevel(logging.WARNING)
-            step_back()
-            _delay_sigterm(self._sigterm_delay_s)
-
-    def prepare_local_plan(self, plan: Any) -> Any:
-        return plan
-
-    def write_data(self, plan: Any, planner: Any) -> Any:  # noqa: ARG002 (DCP's signature)
-        from torch.futures import Future
-
-        future: Any = Future()
-        future.set_result([])
-        return future
-
-    def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:  # noqa: ARG002
-        setattr(metadata, WRITER_PID, os.getpid())
-
-
-def _delay_sigterm(delay_s: float) -> None:
-    """The alarm ends the process by its default action."""
-    if delay_s > 0.0:
-        signal.signal(
-            signal.SIGTERM, lambda *_: signal.setitimer(signal.ITIMER_REAL, delay_s) and None
-        )
-    else:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def root_cause(error: BaseException) -> str:
-    """Of what DCP raises: the first rank's error without its traceback; and where torch found a
-    file shorter than it should be, what the system had said. No class is shown by its ``repr``."""
-    failures = getattr(error, "failures", None)
-    if failures:
-        error = next(iter(failures.values()))[0]
-    seen: BaseException | None = error
-    while seen is not None and not isinstance(seen, OSError):
-        seen = seen.__context__
-    if seen is not None and str(seen):
-        return str(seen)
-    return str(error) if isinstance(error, StragglerError) else reason_of(error)
+def _needs(parts: dict[int, _Part]) -> dict[str, str]:
+    return {name: key for part in parts.values() for name, key in part.needs.items()}
 
 
 def quiet_dcp() -> None:

@@ -13,7 +13,7 @@ from otel_straggler.checkpoint.folder import FETCHING, Checkpoint
 from otel_straggler.checkpoint.manifest import Files, Manifest
 from otel_straggler.checkpoint.streams import FileAddress, fetch
 from otel_straggler.errors import UnavailableError
-from otel_straggler.regular_files import FileLock
+from otel_straggler.regular_files import FOLDER_MODE, FileLock
 
 LOCAL, PEER, PERSISTENT = "local", "peer", "persistent"
 Places = dict[str, tuple[int, ...]]
@@ -27,6 +27,7 @@ class Candidate:
     Attributes:
         name: of its folder, everywhere.
         is_persistent: the persistent folder has all files, too.
+        needs: classes that must be allowed, with the key of an object of each.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Candidate:
     files: Files
     places: Places
     is_persistent: bool = False
+    needs: dict[str, str] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[str]:
@@ -100,6 +102,7 @@ def candidates(
             files=manifest.all_files,
             places={file: tuple(nodes) for file, nodes in places.get(name, {}).items()},
             is_persistent=name in whole,
+            needs=manifest.needs,
         )
         for name, manifest in manifests.items()
     ]
@@ -145,6 +148,7 @@ class NearestFiles:
         self._addresses = addresses
         self._local_folder = local_folder
         self._storage = storage
+        self.files = candidate.files
         self.totals = ReadTotals()
         self._counted: set[str] = set()
 
@@ -165,7 +169,7 @@ class NearestFiles:
 
     def _fetched(self, name: str, nodes: tuple[int, ...]) -> Path:
         folder = self._local_folder / f"{FETCHING}{self._candidate.name}"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=FOLDER_MODE, exist_ok=True)
         target = folder / name
         lock = FileLock(folder / f"{name}.lock", is_waiting=True)
         try:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, Final
+
+from otel_straggler.errors import InputError
+
+_NUMBERS: Final = 624
 
 
 class PerRank:
@@ -50,9 +54,20 @@ class RandomState:
         random.setstate(state["python"])
         torch.set_rng_state(state["torch"])
         if "numpy" in state and "numpy" in sys.modules:
-            sys.modules["numpy"].random.set_state(state["numpy"])
+            sys.modules["numpy"].random.set_state(_checked(state["numpy"]))
         if "cuda" in state and torch.cuda.is_available():
             torch.cuda.set_rng_state(state["cuda"])
+
+
+def _checked(state: Any) -> Any:
+    """NumPy takes any position in its 624 numbers, and reads there."""
+    if not isinstance(state, tuple) or type(state[2]) is not int or not 0 <= state[2] <= _NUMBERS:
+        raise InputError.of(
+            "the state of NumPy's random numbers", state[2:3] or state,
+            f"what get_state() returns, with a position from 0 to {_NUMBERS}",
+            "Restore another step.",
+        )  # fmt: skip
+    return state
 
 
 class _Training:

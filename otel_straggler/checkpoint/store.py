@@ -6,7 +6,6 @@ A store outlives ranks: what a dead one has not written is missed by name, withi
 from __future__ import annotations
 
 import contextlib
-import pickle
 import time
 import zlib
 from collections.abc import Iterable
@@ -14,10 +13,15 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
+from otel_straggler.checkpoint import plain
 from otel_straggler.errors import UnavailableError, UsageError
 
 _CHUNK_BYTES: Final = 4 << 20
 """The server takes 8 MiB in one value."""
+_MAX_CHUNKS: Final = 256
+_MAX_BYTES: Final = 1 << 30
+"""Of a message, once it is unpacked."""
+_MAX_REASON: Final = 2_000
 _POLL_S: Final = 0.01
 _ALONE: dict[str, Any] = {}
 
@@ -103,33 +107,38 @@ class Exchange:
         return self.rank == self.ranks[0]
 
     def send(self, name: str, content: object, to: int | None = None) -> None:
-        """Leave a message for the coordinator, or for one rank."""
-        packed = zlib.compress(pickle.dumps(content), 1)
+        """Leave a message for the coordinator, or for one rank.
+
+        Raises:
+            TypeError: it has something in it that :func:`.plain.encode` does not take.
+        """
+        packed = zlib.compress(plain.encode(content), 1)
         key = f"{name}/{self.rank}" if to is None else f"{name}/to/{to}"
         starts = range(0, len(packed), _CHUNK_BYTES)
         for number, start in enumerate(starts):
             self._store.set(f"{key}/{number}", packed[start : start + _CHUNK_BYTES])
         self._store.set(key, str(len(starts)))
 
-    def gather(self, name: str, ranks: Iterable[int] | None = None) -> list[Any]:
+    def gather(self, name: str, kind: Any, ranks: Iterable[int] | None = None) -> list[Any]:
         """The messages of all ranks, or of ``ranks``, in order.
 
+        Args:
+            kind: the type that each must be of, as in an annotation.
+
         Raises:
-            RankFailedError: one has given up, or has not written by the deadline.
+            RankFailedError: one has given up, has not written by the deadline, or has written
+                something else.
         """
         keys = {rank: f"{name}/{rank}" for rank in (self.ranks if ranks is None else ranks)}
         self._wait(keys)
-        return [self._read(key) for key in keys.values()]
+        return [self._read(key, rank, kind) for rank, key in keys.items()]
 
-    def receive(self, name: str, sender: int | None = None) -> Any:
-        """A message of the coordinator, or of ``sender``, to this rank.
-
-        Raises:
-            RankFailedError: a rank has given up, or the sender has not written in time.
-        """
+    def receive(self, name: str, kind: Any, sender: int | None = None) -> Any:
+        """A message of the coordinator, or of ``sender``, to this rank; else as :meth:`gather`."""
         key = f"{name}/to/{self.rank}"
-        self._wait({self.ranks[0] if sender is None else sender: key})
-        return self._read(key)
+        sender = self.ranks[0] if sender is None else sender
+        self._wait({sender: key})
+        return self._read(key, sender, kind)
 
     def give_up(self, reason: str) -> None:
         """Let the others stop waiting; never raises."""
@@ -143,19 +152,42 @@ class Exchange:
             if not missing:
                 return
             if self._store.check(["failed"]):
-                raise RankFailedError(self._store.get("failed").decode("utf-8", "replace"))
+                reason = self._store.get("failed").decode("utf-8", "replace")
+                raise RankFailedError(" ".join(reason.split())[:_MAX_REASON])
             if time.monotonic() > self._deadline_s:
                 raise RankFailedError(f"no word from {_ranks_text(missing)} in time")
             time.sleep(_POLL_S)
 
-    def _read(self, key: str) -> Any:
-        """A message, which is deleted. Trusted as are torch's own object collectives."""
-        parts = [f"{key}/{number}" for number in range(int(self._store.get(key)))]
-        packed = b"".join(map(self._store.get, parts))
+    def _read(self, key: str, sender: int, kind: Any) -> Any:
+        """A message, which is deleted."""
+        try:
+            parts = [f"{key}/{number}" for number in range(_count(self._store.get(key)))]
+            packed = b"".join(map(self._store.get, parts))
+            content = plain.decode(_unpacked(packed), kind)
+        except (ValueError, zlib.error) as error:
+            raise RankFailedError.of(
+                f"message {key} of rank {sender}", str(error), "what this version sends",
+                "Run the same version of otel-straggler on all ranks; it was not used.",
+            ) from error  # fmt: skip
         for each in (key, *parts):
             with contextlib.suppress(RuntimeError, NotImplementedError):
                 self._store.delete_key(each)
-        return pickle.loads(zlib.decompress(packed))  # noqa: S301
+        return content
+
+
+def _count(text: bytes) -> int:
+    number = int(text)
+    if not 0 < number <= _MAX_CHUNKS:
+        raise ValueError(f"{number} parts")
+    return number
+
+
+def _unpacked(packed: bytes) -> bytes:
+    unpacking = zlib.decompressobj()
+    content = unpacking.decompress(packed, _MAX_BYTES)
+    if not unpacking.eof:
+        raise ValueError(f"cut off, or more than {_MAX_BYTES:,} bytes")
+    return content
 
 
 def _ranks_text(ranks: Iterable[int]) -> str:

@@ -7,6 +7,7 @@ import inspect
 import logging
 import os
 import pickle
+import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -15,27 +16,28 @@ from typing import Any, Final
 
 import torch
 from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint import FileSystemWriter, Metadata
 
 from otel_straggler.checkpoint.copying import StateCopier, StateCopy
-from otel_straggler.checkpoint.entries import refused_entry
+from otel_straggler.checkpoint.entries import refused_entry, root_cause
 from otel_straggler.checkpoint.membership import Membership
+from otel_straggler.checkpoint.pacing import step_back
 from otel_straggler.checkpoint.saving import (
     REPORT,
-    WRITER_PID,
     CommittingWriter,
     ExchangingPlanner,
-    NothingWriter,
     Operation,
     SavePlanContext,
     SaveReport,
     quiet_dcp,
-    root_cause,
 )
 from otel_straggler.client.sections import section
 from otel_straggler.errors import UnavailableError, UsageError
 
 AsyncCheckpointerType = dcp.state_dict_saver.AsyncCheckpointerType
 _LOG = logging.getLogger("otel_straggler")
+WRITER_PID: Final = "otel_straggler_pid"
+"""The attribute of the Metadata of a :class:`NothingWriter` with the number of its process."""
 _CLOSE_S: Final = 5.0
 
 
@@ -224,6 +226,51 @@ class Saver:
     def _send_nothing(self, sigterm_delay_s: float) -> Future[Any]:
         writer = NothingWriter(sigterm_delay_s)
         return _async_save({}, AsyncCheckpointerType.PROCESS, storage_writer=writer)
+
+
+class NothingWriter(FileSystemWriter):  # type: ignore[misc]
+    """Writes nothing: starts DCP's dedicated process before it is needed, and sets how it ends.
+
+    Args:
+        sigterm_delay_s: what the process lives on after SIGTERM, for a scheduler may send it to all
+            processes of a training, which then saves; 0: nothing.
+    """
+
+    def __init__(self, sigterm_delay_s: float) -> None:
+        super().__init__(os.devnull)
+        self._pid = os.getpid()
+        self._sigterm_delay_s = sigterm_delay_s
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if os.getpid() != self._pid:
+            quiet_dcp()
+            logging.getLogger().setLevel(logging.WARNING)
+            step_back()
+            _delay_sigterm(self._sigterm_delay_s)
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        return plan
+
+    def write_data(self, plan: Any, planner: Any) -> Any:  # noqa: ARG002 (DCP's signature)
+        from torch.futures import Future
+
+        future: Any = Future()
+        future.set_result([])
+        return future
+
+    def finish(self, metadata: Metadata, results: list[list[Any]]) -> None:  # noqa: ARG002
+        setattr(metadata, WRITER_PID, os.getpid())
+
+
+def _delay_sigterm(delay_s: float) -> None:
+    """The alarm ends the process by its default action."""
+    if delay_s > 0.0:
+        signal.signal(
+            signal.SIGTERM, lambda *_: signal.setitimer(signal.ITIMER_REAL, delay_s) and None
+        )
+    else:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 class _Copied(dcp.staging.AsyncStager):  # type: ignore[misc]

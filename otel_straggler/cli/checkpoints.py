@@ -16,11 +16,19 @@ from otel_straggler.checkpoint.folder import (
     remove_leftovers,
     verify,
 )
+from otel_straggler.checkpoint.trust import ManifestKeys
 from otel_straggler.cli.text import clock, many, print_json, printable
 
 _NOT_WHOLE = 1
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _FOLDER = click.argument("folder", metavar="DIR")
+_KEYS = click.option(
+    "--manifest-key-file",
+    "key_file",
+    metavar="FILE",
+    help="Keys of manifests, as the manager has them [default: $OTEL_STRAGGLER_CHECKPOINT_KEY_FILE]"
+    ": what neither has signed is not complete.",
+)
 
 
 @click.group()
@@ -35,25 +43,28 @@ def command() -> None:
 @command.command("list")
 @_FOLDER
 @_JSON
-def list_command(folder: str, as_json: bool) -> None:
+@_KEYS
+def list_command(folder: str, as_json: bool, key_file: str | None) -> None:
     """List the checkpoints in DIR, newest first, and whether each is complete.
 
     Sizes are compared with the manifest; verify reads the files, too.
     """
-    _print(list_checkpoints(folder_of(folder)), as_json)
+    _print(list_checkpoints(folder_of(folder), ManifestKeys.of(key_file)), as_json)
 
 
 @command.command("verify")
 @_FOLDER
 @_JSON
+@_KEYS
 @click.option("--step", type=int, metavar="N", help="Only the checkpoint of this step.")
-def verify_command(folder: str, as_json: bool, step: int | None) -> int:
+def verify_command(folder: str, as_json: bool, key_file: str | None, step: int | None) -> int:
     """Read all files of the checkpoints in DIR and compare their hashes.
 
     The exit code is 0 if all are whole, 1 if one is not, or there is none, 2 if DIR is no folder of
     checkpoints.
     """
-    listed = [one for one in list_checkpoints(folder_of(folder)) if step in {None, one.step}]
+    found = list_checkpoints(folder_of(folder), ManifestKeys.of(key_file))
+    listed = [one for one in found if step in {None, one.step}]
     verified = [replace(one, problem=verify(one)) for one in listed]
     _print(verified, as_json)
     return _NOT_WHOLE if not verified or any(one.problem for one in verified) else 0
@@ -62,6 +73,7 @@ def verify_command(folder: str, as_json: bool, step: int | None) -> int:
 @command.command("prune")
 @_FOLDER
 @_JSON
+@_KEYS
 @click.option(
     "--keep",
     type=click.IntRange(1),
@@ -69,20 +81,20 @@ def verify_command(folder: str, as_json: bool, step: int | None) -> int:
     metavar="N",
     help="Complete checkpoints that stay.",
 )
-def prune_command(folder: str, as_json: bool, keep: int) -> None:
+def prune_command(folder: str, as_json: bool, key_file: str | None, keep: int) -> None:
     """Delete all but the newest N complete checkpoints in DIR, and what killed saves left there.
 
     With fewer than N complete ones, none is deleted. The exit code is 2 if a training uses DIR; a
     URL has no lock, and what killed saves left there stays until the next training.
     """
-    path = folder_of(folder)
+    path, keys = folder_of(folder), ManifestKeys.of(key_file)
     list_checkpoints(path)
     if is_remote(path):
-        removed = prune(path, keep)
+        removed = prune(path, keep, keys=keys)
     else:
         with locked(path):
             remove_leftovers(path)
-            removed = prune(path, keep)
+            removed = prune(path, keep, keys=keys)
     _print(removed, as_json, what="deleted")
 
 

@@ -137,6 +137,8 @@ VERBS: Final = (*HANG_VERBS, PROFILE)
 
 CHECKPOINT_REQUEST_FILE: Final = "OTEL_STRAGGLER_CHECKPOINT_REQUEST_FILE"
 """Variable with the path by which an agent asks the ranks of its node for a checkpoint."""
+CHECKPOINT_KEY_FILE: Final = "OTEL_STRAGGLER_CHECKPOINT_KEY_FILE"
+"""Variable with the path of the file whose keys sign manifests of checkpoints."""
 CHECKPOINT_SERVED: Final = ".served"
 """Suffix of a file next to it, there while a rank would answer."""
 CHECKPOINT_SAVED: Final = ".saved"

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import socket
 import sys
 import threading
 import time
 import traceback
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import forging
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from otel_straggler.checkpoint import Manager, training_state
+from otel_straggler.checkpoint import Manager, PerRank, training_state
 from otel_straggler.checkpoint.folder import list_checkpoints
+from otel_straggler.checkpoint.store import Exchange
 from otel_straggler.errors import StragglerError
 
 Facts = dict[str, Any]
@@ -249,6 +253,88 @@ def full(model: Any, optimizer: Any) -> list[Any]:
     return values
 
 
+class Position:
+    """Of a data loader."""
+
+    def __init__(self, rank: int) -> None:
+        self.position = rank
+
+    def state_dict(self) -> Facts:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: Facts) -> None:
+        self.position = state["position"]
+
+
+def object_of_one_rank(folder: Path, rank: int, facts: Facts) -> None:
+    """Where rank 1 has its own, somebody has put a function."""
+    marker, position = folder / "marker", Position(rank)
+    state = {"weights": torch.full((10,), 1.0), "of": PerRank(position)}
+    with manager_in(folder) as manager:
+        path = manager.save(1, state)
+        assert path is not None
+    dist.barrier()
+    if rank == 0:
+        evil = forging.torch_saved(forging.touching(marker))
+        forging.with_object(path, "of.rank 1.position", evil)
+    dist.barrier()
+    facts["error"] = error_of_restore(folder, state)
+    facts["has_run"] = marker.exists()
+    facts["is_unchanged"] = position.position == rank
+
+
+def forged_message(folder: Path, rank: int, facts: Facts) -> None:
+    """Somebody who reaches the store has left a pickle before rank 1 says what it has."""
+    marker = folder / "marker"
+    state = {"weights": torch.full((10,), 1.0)}
+    with manager_in(folder) as manager:
+        manager.save(1, state)
+        if rank == 0:
+            address = manager._members.address.under("restore/1")
+            store = address.connect(5.0)
+            store.set("offer/1/0", zlib.compress(pickle.dumps(forging.touching(marker))))
+            store.set("offer/1", "1")
+        dist.barrier()
+        if rank == 1:
+            Exchange.send = keeping_silent(Exchange.send)
+        try:
+            manager.restore(state)
+        except StragglerError as error:
+            facts["error"] = f"{type(error).__name__}: {error}"
+    facts["has_run"] = marker.exists()
+
+
+def keeping_silent(send: Any) -> Any:
+    """What the other has written stays there."""
+
+    def silent(self: Exchange, name: str, content: object, to: int | None = None) -> None:
+        if name != "offer":
+            send(self, name, content, to)
+
+    return silent
+
+
+def folder_of_others(folder: Path, rank: int, facts: Facts) -> None:
+    """Rank 0 alone looks at it, and all end."""
+    if rank == 0:
+        (folder / "checkpoints").mkdir(mode=0o700)
+        (folder / "checkpoints").chmod(0o775)
+    dist.barrier()
+    try:
+        manager_in(folder)
+    except StragglerError as error:
+        facts["error"] = f"{type(error).__name__}: {error}"
+
+
+def error_of_restore(folder: Path, state: Facts) -> str:
+    with manager_in(folder) as manager:
+        try:
+            manager.restore(state)
+        except StragglerError as error:
+            return f"{type(error).__name__}: {error}"
+    return ""
+
+
 SCENARIOS: list[Callable[[Path, int, Facts], None]] = [
     sigterm_of_one_rank,
     request_by_file,
@@ -257,6 +343,9 @@ SCENARIOS: list[Callable[[Path, int, Facts], None]] = [
     full_disk_of_one_rank,
     two_trainings,
     sharded_model,
+    object_of_one_rank,
+    forged_message,
+    folder_of_others,
 ]
 
 

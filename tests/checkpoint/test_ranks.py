@@ -89,6 +89,37 @@ def test_another_number_of_ranks_restores_the_same(scenarios: dict[str, Facts]) 
     assert facts["after"] == scenarios["sharded_model"][0]["before"]
 
 
+def test_a_function_in_the_place_of_one_ranks_object_ends_the_restore_on_all(
+    scenarios: dict[str, Facts],
+) -> None:
+    """That rank says what it is; the others who it was, before anything is changed."""
+    first, second = scenarios["object_of_one_rank"]
+    assert second["error"].startswith("InputError: ")
+    assert "it has objects of posix.mkdir (state 'of.rank 1.position')" in second["error"]
+    assert first["error"].startswith("UnavailableError: ")
+    assert "rank 1: " in first["error"]
+    assert "posix.mkdir" in first["error"]
+    for facts in (first, second):
+        assert (facts["has_run"], facts["is_unchanged"], facts["exit_code"]) == (False, True, 0)
+
+
+def test_a_pickle_in_the_store_is_not_run_and_all_ranks_learn_of_it(
+    scenarios: dict[str, Facts],
+) -> None:
+    for facts in scenarios["forged_message"]:
+        assert "message offer/1 of rank 1: got" in facts["error"]
+        assert facts["error"].startswith("RankFailedError: ")
+        assert (facts["has_run"], facts["exit_code"]) == (False, 0)
+
+
+def test_a_folder_that_others_can_change_is_refused_on_all_ranks(
+    scenarios: dict[str, Facts],
+) -> None:
+    first, second = scenarios["folder_of_others"]
+    assert "mode 0775" in first["error"]
+    assert second["error"] == first["error"]
+
+
 def start_training(folder: Path, steps: int, **env: str) -> list[subprocess.Popen[str]]:
     """Two ranks whose checkpoints DCP's dedicated process writes, each in a process group."""
     with socket.socket() as probe:

@@ -120,10 +120,10 @@ def die_at(phase: str, rank: int, step: int, who: str) -> None:
             if (name, its.rank, its.step) == (phase, rank, step):
                 die(its.parent_pid, who)
 
-    def dying_commit(path: Any, manifest: Any) -> Any:
+    def dying_commit(path: Any, manifest: Any, keys: Any) -> Any:
         if phase == "rename" and manifest.step == step:
             die(os.getppid(), who)
-        result = commit(path, manifest)
+        result = commit(path, manifest, keys)
         if phase == "renamed" and manifest.step == step:
             die(os.getppid(), who)
         return result

@@ -39,6 +39,7 @@ NOT_OF_TORCH = {
     "_on_before_fetch": "Lightning",
     "_option_string_actions": "argparse",
     "_save_last_checkpoint": "Lightning",
+    "_reconstruct": "NumPy",
 }
 
 
