@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ from urllib.parse import urlsplit
 from otel_straggler.errors import ConfigError, describe
 
 Pairs = tuple[tuple[str, str], ...]
+_LARGEST: Final = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +45,9 @@ class Kind:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number."""
+    """Whether it is a finite number that a float can hold: no NaN, and no integer of 400 digits."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)  # type: ignore[arg-type]
+    return is_number and -_LARGEST <= value <= _LARGEST  # type: ignore[operator]
 
 
 def read_number(text: str) -> object:
@@ -210,10 +212,13 @@ def option(default: Any, accepted: Kind, meaning: str, flag: str = "") -> Any:
     return setting(default, accepted, *([flag] if flag else []), meaning=meaning)
 
 
-def integer(minimum: int) -> Kind:
+def integer(minimum: int, maximum: int | None = None) -> Kind:
+    most = math.inf if maximum is None else maximum
     return kind(
-        accepts=lambda value: type(value) is int and value >= minimum,
-        expected=f"an integer of at least {minimum}",
+        accepts=lambda value: type(value) is int and minimum <= value <= most,
+        expected=f"an integer of at least {minimum}"
+        if maximum is None
+        else f"an integer from {minimum} to {maximum}",
     )
 
 

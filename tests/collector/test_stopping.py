@@ -98,6 +98,73 @@ def test_a_scoring_thread_that_does_not_end_is_not_waited_for(
     live.collector._worker._thread.join(LONG_S)
 
 
+def test_what_a_thread_that_does_not_end_still_had_to_score_is_counted(
+    start: Start, kit: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What it was at, and what waited for it; the last word of the process has the number."""
+    live = start()
+    let_go, is_stuck = threading.Event(), threading.Event()
+    score = live.collector._worker._observer.score
+
+    def sticks(waiting: object) -> None:
+        is_stuck.set()
+        let_go.wait()
+        score(waiting)
+
+    monkeypatch.setattr(live.collector._worker._observer, "score", sticks)
+    live.post(kit.spans_of(kit.rank(0, 1), range(8)))
+    assert is_stuck.wait(LONG_S)
+    for first in (8, 16, 24):
+        live.post(kit.spans_of(kit.rank(0, 1), range(first, first + 8)))
+    live.is_stopped = True
+    live.collector.stop(within_s=1.0)
+    rows = 4 * len(SpanDecoder().decode(kit.spans_of(kit.rank(0, 1), range(8))).batch)
+    assert live.collector.unfinished == (
+        f"no time left to score 4 accepted requests with {rows} section executions; they are "
+        "counted as unscored and lost. A spool (history.spool) keeps them"
+    )
+    assert live.collector.unfinished in caplog.messages
+    let_go.set()
+    live.collector._worker._thread.join(LONG_S)
+    assert not live.collector._worker._thread.is_alive()
+
+
+def test_what_there_is_no_time_for_is_in_the_spool_and_scored_by_the_next(
+    start: Start, kit: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All of it once: the windows that were open go on with what was left."""
+    where = {"history__path": str(tmp_path / "h.db"), "history__spool": str(tmp_path / "spool")}
+    first = start(**where)
+    first.post(kit.spans_of(kit.rank(0, 1), range(30)))
+    kit.eventually(
+        lambda: first.collector._worker.counts().rows.get("scored", 0) or first.windows()
+    )
+    first.collector._worker._give_up_at_ns = 0  # as when the time to stop is over
+    for step in range(30, 90, 10):
+        assert first.post(kit.spans_of(kit.rank(0, 1), range(step, step + 10))).status == 200
+    first.stop(LONG_S)
+    assert first.collector.unfinished.endswith(
+        "they are in the spool, and the next start scores them"
+    )
+    assert "no time left to score 6 accepted requests" in first.collector.unfinished
+    assert first.collector._worker.counts().rows["unscored"] == 0
+    caplog.clear()
+    second = start(**where)
+    assert "6 requests of the spool were replayed" in caplog.text
+    second.post(kit.spans_of(kit.rank(0, 1), range(90, 130)))
+
+    def steps() -> list[tuple[int, int]]:
+        windows = second.get("/v1/timeline").json().get("columns", [])
+        return [(each["first_step"], each["last_step"]) for each in windows]
+
+    kit.eventually(lambda: steps() and steps()[-1][1] >= 119)
+    covered = [
+        step for first_step, last_step in steps() for step in range(first_step, last_step + 1)
+    ]
+    assert covered == list(range(covered[-1] + 1))
+    assert second.collector._worker.counts().rows.get("late", 0) == 0
+
+
 def test_what_fails_when_stopping_takes_nothing_else_with_it(
     start: Start, kit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,7 +87,7 @@ class Pages:
                 entries, problems = peers.merged(entries), (*problems, *peers.problems())
             if prefix:
                 entries = [each for each in entries if each["run_id"].startswith(prefix)]
-                problems = ()
+                problems = () if peers is None else peers.problems(prefix)
             problems = (*problems, *refusals)
             return runs_json(entries, meta, self._now_s(), self._history.problem, problems)
 
@@ -106,6 +106,11 @@ class Pages:
             return Answer({**self._peers.fetch(peer, path, query), "page_url": peer.page_url})
         except UnknownOnPeerError as error:
             raise UnknownError(str(error)) from error
+
+    def is_elsewhere(self, run_id: str | None) -> bool:
+        """Whether another shard is asked for it, which may take as long as that likes."""
+        is_here = run_id is None or self._peers is None or self._live(run_id) is not None
+        return not is_here and self._peers.owner(run_id) is not None  # type: ignore[union-attr]
 
     def run(self, run_id: str | None, group: str | None) -> Answer:
         """One run; by default the first, and its costliest group."""
