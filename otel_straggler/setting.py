@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, replace
 from functools import partial
@@ -17,9 +16,9 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from otel_straggler.errors import ConfigError, describe
+from otel_straggler.strict_json import whole_number
 
 Pairs = tuple[tuple[str, str], ...]
-_LARGEST: Final = sys.float_info.max
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,9 +44,13 @@ class Kind:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number that a float can hold: no NaN, and no integer of 400 digits."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and -_LARGEST <= value <= _LARGEST  # type: ignore[operator]
+    """Whether it is a finite number."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of 400 digits
+        return False
 
 
 def read_number(text: str) -> object:
@@ -64,7 +67,7 @@ def count(minimum: int, maximum: int, remedy: str = "Leave it out for the defaul
         accepts=lambda value: type(value) is int and minimum <= value <= maximum,
         expected=f"a whole number from {minimum} to {maximum}",
         remedy=remedy,
-        read=lambda text: int(text) if text.isdecimal() else text,
+        read=lambda text: text if (number := whole_number(text)) is None else number,
     )
 
 

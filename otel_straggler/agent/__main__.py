@@ -39,7 +39,7 @@ def main() -> int:
     try:
         _serve(server)
     finally:
-        os.close(lock)
+        lock.release()
     return 0
 
 

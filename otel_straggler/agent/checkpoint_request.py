@@ -28,17 +28,23 @@ class CheckpointRequest:
     def __init__(self, reason: str, stuck: int) -> None:
         named = os.environ.get(CHECKPOINT_REQUEST_FILE, "")
         self._path = Path(named)
-        self._asked_at_s = 0.0
-        if named and self._next_to(CHECKPOINT_SERVED) > 0.0:
-            self._asked_at_s = self._changed_at_s(self._path)
-            if time.time() - self._asked_at_s > SAVE_S:
-                self._ask(f"{reason}\n{stuck}\n")
+        self._until_s = 0.0
+        if not named or self._next_to(CHECKPOINT_SERVED) == 0.0:
+            return
+        self._saved_at_s = self._next_to(CHECKPOINT_SAVED)
+        asked_at_s = self._changed_at_s(self._path)
+        age_s = time.time() - asked_at_s
+        if not 0.0 <= age_s < SAVE_S:  # or the clock was set
+            self._ask(f"{reason}\n{stuck}\n")
+        elif self._saved_at_s < asked_at_s:
+            self._until_s = time.monotonic() + SAVE_S - age_s
 
     @property
     def is_over(self) -> bool:
         """Whether it was saved, or there is no more time for it."""
-        has_time = time.time() - self._asked_at_s < SAVE_S
-        return not has_time or self._next_to(CHECKPOINT_SAVED) >= self._asked_at_s
+        if time.monotonic() >= self._until_s:
+            return True
+        return self._next_to(CHECKPOINT_SAVED) != self._saved_at_s
 
     def _ask(self, text: str) -> None:
         try:
@@ -49,7 +55,7 @@ class CheckpointRequest:
         except OSError as error:
             _LOG.warning("%s: no checkpoint is asked for: %s", self._path, error)
             return
-        self._asked_at_s = self._changed_at_s(self._path)
+        self._until_s = time.monotonic() + SAVE_S
         _LOG.warning("asked the ranks of this node for a checkpoint: %s", text.splitlines()[0])
 
     def _next_to(self, suffix: str) -> float:
@@ -59,6 +65,6 @@ class CheckpointRequest:
     def _changed_at_s(path: Path) -> float:
         """Seconds since 1970; 0 if it is not there."""
         try:
-            return path.stat().st_mtime
+            return path.lstat().st_mtime
         except OSError:
             return 0.0

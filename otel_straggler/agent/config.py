@@ -24,8 +24,11 @@ from otel_straggler.agent.config_kinds import (
     read_text,
 )
 from otel_straggler.detect.hangs.rank_timeouts import SAFETY_FACTOR, LearningRules
-from otel_straggler.errors import ConfigError, UnavailableError
+from otel_straggler.errors import ConfigError, InputError
+from otel_straggler.regular_files import read_small_text
 from otel_straggler.setting import above, integer, number, option, rows_of
+from otel_straggler.strict_json import parse_json
+from otel_straggler.yaml_file import parse_yaml
 
 SECTION: Final = "fault_tolerance"
 FILE_FLAGS: Final = ("--fault-tol-cfg-path", "--ft-cfg-path")
@@ -242,24 +245,14 @@ def _section_of(path: str | os.PathLike[str]) -> Mapping[str, Any]:
 
 def _document(path: str | os.PathLike[str]) -> Any:
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_small_text(path, follow=True)
+    except (OSError, InputError) as error:
         remedy = "Correct the path, or leave the option out."
         raise ConfigError.of(str(path), str(error), "a YAML file", remedy) from error
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError:
-        pass
-    try:
-        import yaml
-    except ImportError as error:
-        remedy = "Install it: pip install PyYAML; or write the file as JSON."
-        raise UnavailableError.of(str(path), str(error), "PyYAML, to read it", remedy) from error
-    try:
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        message = " ".join(str(error).split())
-        raise ConfigError.of(str(path), message, "valid YAML", "Correct the file.") from error
+        return parse_yaml(text, str(path), "Correct the file.", f"{path} (or write it as JSON)")
 
 
 def _sections_in(document: Any) -> Iterator[Any]:

@@ -19,6 +19,7 @@ from otel_straggler.agent.rank_diagnostics import RankDiagnostics
 from otel_straggler.client import process
 from otel_straggler.client.identity import detect_rank_numbers, explain_run_id
 from otel_straggler.client.recording import RECORDER
+from otel_straggler.strict_json import whole_number
 
 SOCKET_VARIABLES: Final = ("OTEL_STRAGGLER_AGENT_SOCKET", "FT_RANK_MONITOR_IPC_SOCKET")
 _MEGATRON: Final = "megatron.training.global_vars"
@@ -45,13 +46,14 @@ class RankInfo:
         text: Any = os.environ.get("RANK", "")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             text = str(distributed.get_rank())
-        if not text.isdecimal():
+        rank = whole_number(text)
+        if rank is None:
             raise RankMonitorClientError.of(
                 "RANK", text, "the rank of this process", "Start it with otel-straggler run."
             )
-        local = os.environ.get("LOCAL_RANK", "")
-        local_rank = int(local) if local.isdecimal() else -1
-        return cls(int(text), local_rank, socket.gethostname(), os.getpid())
+        local_rank = whole_number(os.environ.get("LOCAL_RANK", ""))
+        local_rank = -1 if local_rank is None else local_rank
+        return cls(rank, local_rank, socket.gethostname(), os.getpid())
 
 
 class Monitoring:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -20,7 +19,13 @@ from typing import Final
 from otel_straggler.agent.config import FaultToleranceConfig
 from otel_straggler.agent.monitoring import SOCKET_VARIABLES
 from otel_straggler.errors import ConfigError, UnavailableError
-from otel_straggler.regular_files import FOLDER_MODE, create_folder, open_regular
+from otel_straggler.regular_files import (
+    FOLDER_MODE,
+    FileLock,
+    LockedError,
+    create_folder,
+    open_regular,
+)
 from otel_straggler.semconv import CHECKPOINT_REQUEST_FILE
 
 SOCKET: Final = "agent.sock"
@@ -158,30 +163,23 @@ def checked_folder(folder: Path) -> Path:
     return folder
 
 
-def locked(folder: Path) -> int:
-    """Lock the folder for as long as this process lives; a descriptor.
+def locked(folder: Path) -> FileLock:
+    """Lock the folder for as long as this process lives.
 
     Raises:
         UnavailableError: another agent has it.
     """
     try:
-        file = open_regular(folder / LOCK, os.O_RDWR | os.O_CREAT)
-    except OSError as error:
-        raise UnavailableError(f"{folder / LOCK}: {error}") from error
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.pread(file, 20, 0).decode("ascii", "replace").strip() or "unknown"
-        os.close(file)
+        return FileLock(folder / LOCK)
+    except LockedError as error:
         raise UnavailableError.of(
             "agent",
-            f"{folder}, where the agent of process {holder} runs",
+            f"{folder}, where the agent of process {error.holder} runs",
             "one agent a node and job",
             "Use that one, end it, or name another folder for another job.",
         ) from error
-    os.ftruncate(file, 0)
-    os.pwrite(file, str(os.getpid()).encode(), 0)
-    return file
+    except OSError as error:
+        raise UnavailableError(f"{folder / LOCK}: {error}") from error
 
 
 def listening(folder: Path) -> socket.socket:

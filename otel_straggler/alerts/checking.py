@@ -15,8 +15,10 @@ from otel_straggler.alerts.catalogue import CATALOGUE, NAMES
 from otel_straggler.alerts.low_score_rules import LOW_RECORDED
 from otel_straggler.alerts.prometheus import LABELS, label_of
 from otel_straggler.alerts.promql import JOINED, RECORDED
-from otel_straggler.errors import InputError, UnavailableError
+from otel_straggler.errors import ConfigError, InputError
+from otel_straggler.regular_files import read_small_text
 from otel_straggler.semconv import Metric
+from otel_straggler.yaml_file import parse_yaml
 
 with contextlib.suppress(ImportError):  # for development; nothing else reads PromQL
     import promql_parser as promql
@@ -25,6 +27,7 @@ _QUERY: Final = re.compile(r"printf `([^`]*)`[^|]*\| query")
 _LABEL: Final = re.compile(r"\$labels\.(\w+)")
 _QUERIED: Final = re.compile(r'label "(\w+)"')
 _MAX_SHOWN: Final = 80
+_MAX_BYTES: Final = 16 << 20
 
 
 def read_file(path: Path) -> Mapping[str, Any]:
@@ -34,18 +37,15 @@ def read_file(path: Path) -> Mapping[str, Any]:
         InputError: it cannot be read, or is none.
         UnavailableError: PyYAML is not installed.
     """
-    try:
-        import yaml
-    except ImportError as error:
-        msg = "PyYAML is not installed. Run: pip install 'otel-straggler[collector]'"
-        raise UnavailableError(msg) from error
     remedy = "Name a file of rules or a configuration of Alertmanager."
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = getattr(error, "strerror", None) or getattr(error, "problem", None) or error
+        text = read_small_text(path, _MAX_BYTES, follow=True, expected="a YAML file")
+        document = parse_yaml(text, str(path), remedy, "alerts check")
+    except OSError as error:
         expected = "a readable YAML file in UTF-8"
-        raise InputError.of(str(path), str(reason), expected, remedy) from None
+        raise InputError.of(str(path), error.strerror, expected, remedy) from None
+    except ConfigError as error:
+        raise InputError(str(error)) from None
     if not isinstance(document, dict):
         expected = "a mapping with groups of rules, or with a route"
         raise InputError.of(str(path), _shortened(document), expected, remedy)

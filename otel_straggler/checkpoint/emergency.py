@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
-import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from otel_straggler.client import termination
+from otel_straggler.client.worker import LogOnce, Worker
+from otel_straggler.errors import InputError
+from otel_straggler.model.names import clean_name
+from otel_straggler.regular_files import read_small
 from otel_straggler.semconv import CHECKPOINT_REQUEST_FILE, CHECKPOINT_SAVED, CHECKPOINT_SERVED
+from otel_straggler.strict_json import whole_number
 
 _POLL_S: Final = 1.0
+_MAX_BYTES: Final = 65_536
+_MAX_REASON: Final = 100
+_LOG = logging.getLogger("otel_straggler")
+_FAILED: Final = LogOnce("checkpoints: a look at the request file has failed; the next is in 1 s")
 
 
 class SigtermWatch:
@@ -24,6 +34,7 @@ class SigtermWatch:
         self._deadline_s = deadline_s
         self._has_come = False
         self._own: termination.Termination | None = None
+        _WATCHES.add(self)
 
     def install(self) -> None:
         termination.POSTPONING.append(self._postpone)
@@ -44,6 +55,13 @@ class SigtermWatch:
             self._own.uninstall()
             self._own = None
 
+    def leave_to_parent(self) -> None:
+        """In a forked child, which saves nothing and ends when it is told to."""
+        self._withdraw()
+        own, self._own = self._own, None
+        if own is not None:
+            own.leave_to_parent()
+
     def _postpone(self) -> float:
         """Seconds that the process asks for."""
         if not self._has_come:
@@ -54,6 +72,17 @@ class SigtermWatch:
     def _withdraw(self) -> None:
         if self._postpone in termination.POSTPONING:
             termination.POSTPONING.remove(self._postpone)
+
+
+_WATCHES: Final[weakref.WeakSet[SigtermWatch]] = weakref.WeakSet()
+
+
+def _leave_to_parent() -> None:
+    for watch in tuple(_WATCHES):
+        watch.leave_to_parent()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 class RequestFile:
@@ -67,14 +96,11 @@ class RequestFile:
         self._path = Path(named) if named else None
         self._request = request
         self._seen = self._identity()
-        self._closed = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._worker: Worker | None = None
         if self._path is not None:
             self._touch(CHECKPOINT_SERVED)
-            self._thread = threading.Thread(
-                target=self._run, name="otel-straggler-checkpoint-requests", daemon=True
-            )
-            self._thread.start()
+            self._worker = Worker(self._tick, _FAILED, "otel-straggler-checkpoint-requests")
+            self._worker.start()
 
     def answer(self) -> None:
         """A checkpoint that was asked for is complete."""
@@ -90,29 +116,33 @@ class RequestFile:
         if identity == self._seen:
             return
         self._seen = identity
-        if identity is not None and self._path is not None:
-            try:
-                lines = self._path.read_text("utf-8", "replace").splitlines()
-            except OSError:
-                lines = []
-            reason = lines[0][:100] if lines and lines[0].strip() else "request"
-            stuck = lines[1].split(",") if len(lines) > 1 else []
-            self._request(reason, tuple(int(each) for each in stuck if each.strip().isdigit()))
+        if identity is None or self._path is None:
+            return
+        try:
+            text = read_small(self._path, _MAX_BYTES).decode("utf-8", "replace")
+        except FileNotFoundError:
+            text = ""
+        except (OSError, InputError) as error:
+            _LOG.warning("no checkpoint is saved for a request that cannot be read: %s", error)
+            return
+        lines = [*text.splitlines()[:2], "", ""]
+        stuck = (whole_number(each.strip()) for each in lines[1].split(","))
+        reason = clean_name(lines[0].strip(), _MAX_REASON) or "request"
+        self._request(reason, tuple(each for each in stuck if each is not None))
 
     def close(self) -> None:
-        self._closed.set()
-        if self._thread is not None and self._path is not None:
-            self._thread.join(_POLL_S)
+        if self._worker is not None and self._path is not None:
+            self._worker.stop(_POLL_S)
             with contextlib.suppress(OSError):
                 self._path.with_name(self._path.name + CHECKPOINT_SERVED).unlink()
 
     def _identity(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self._path) if self._path is not None else None  # noqa: PTH116
+            found = os.lstat(self._path) if self._path is not None else None
         except OSError:
             return None
         return None if found is None else (found.st_ino, found.st_mtime_ns)
 
-    def _run(self) -> None:
-        while not self._closed.wait(_POLL_S):
-            self.poll()
+    def _tick(self, now_s: float) -> float:
+        self.poll()
+        return now_s + _POLL_S

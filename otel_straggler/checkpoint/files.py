@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from otel_straggler.checkpoint.manifest import FileEntry
-from otel_straggler.errors import UnavailableError
-from otel_straggler.regular_files import open_regular
+from otel_straggler.errors import InputError, UnavailableError
+from otel_straggler.regular_files import open_regular, read_small
+from otel_straggler.strict_json import SMALL_BYTES
 
 _CHUNK_BYTES: Final = 4 << 20
+_MODE: Final = 0o666
 
 
 def folder_of(given: str | Path) -> Path:
@@ -38,14 +40,41 @@ def is_remote(folder: Path) -> bool:
     return not isinstance(folder, Path)
 
 
+def read_small_file(path: Path, max_bytes: int = SMALL_BYTES) -> bytes:
+    """A file that is small, or what a URL names; see :func:`.read_small`.
+
+    Raises:
+        InputError: it is larger.
+        OSError: it cannot be read.
+    """
+    if not is_remote(path):
+        return read_small(path, max_bytes)
+    with path.open("rb") as file:
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        value = f"more than {max_bytes:,} bytes"
+        raise InputError.of(str(path), value, "less", "It is not one of ours.")
+    return content
+
+
 def write_synced(path: Path, content: bytes) -> None:
     if is_remote(path):
         path.write_bytes(content)
         return
-    with path.open("wb") as file:
+    with _open_to_write(path) as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _open_to_write(path: Path) -> BinaryIO:
+    """A regular file of this user, emptied, with the mode that the umask leaves, for a team may
+    share a folder of checkpoints; or what a URL names."""
+    if is_remote(path):
+        return cast("BinaryIO", path.open("wb"))
+    file = open_regular(path, os.O_WRONLY | os.O_CREAT, mode=_MODE)
+    os.ftruncate(file, 0)
+    return os.fdopen(file, "wb")
 
 
 def open_to_read(path: Path) -> BinaryIO:
@@ -82,7 +111,7 @@ def copy_checked(source: BinaryIO, target: Path, entry: FileEntry) -> None:
         OSError: it cannot be read or written.
     """
     digest, size = hashlib.sha256(), 0
-    with target.open("wb") as file:
+    with _open_to_write(target) as file:
         while chunk := source.read(_CHUNK_BYTES):
             digest.update(chunk)
             size += len(chunk)

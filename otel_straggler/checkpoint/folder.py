@@ -15,9 +15,7 @@ and is complete with its manifest, which is written last.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -25,33 +23,35 @@ import socket
 import stat
 import uuid
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from otel_straggler.checkpoint.files import (
     is_remote,
     problem_of,
+    read_small_file,
     size_problem,
     write_synced,
 )
+from otel_straggler.checkpoint.manifest import MAX_BYTES as MAX_MANIFEST_BYTES
 from otel_straggler.checkpoint.manifest import (
     FileEntry,
     Manifest,
+    Marker,
     decode_manifest,
+    decode_marker,
     encode_manifest,
+    encode_marker,
 )
 from otel_straggler.errors import InputError, UsageError
-from otel_straggler.regular_files import open_regular, sync_folder
+from otel_straggler.regular_files import FileLock, LockedError, sync_folder
 
 MARKER: Final = "checkpoints.json"
 LOCK: Final = "lock"
 MANIFEST: Final = "manifest.json"
 SAVING, REMOVING, FETCHING = ".saving-", ".removing-", ".fetching-"
-_FORMAT: Final = "otel-straggler checkpoints"
-_VERSION: Final = 1
-_HISTORY: Final = ("attempts", "clean_ends", "run_s")
-_NAME: Final = re.compile(r"step-(\d+)-([0-9a-f]{8})")
+_NAME: Final = re.compile(r"step-([0-9]{1,18})-([0-9a-f]{8})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +96,8 @@ def open_folder(folder: Path, run: str = "") -> str:
         _refuse_foreign(folder)
     if not (folder / MARKER).exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _write_marker(folder, run or uuid.uuid4().hex, dict.fromkeys(_HISTORY, 0.0))
-    its = str(_read_marker(folder)["run"])
+        _write_marker(folder, Marker(run=run or uuid.uuid4().hex))
+    its = _read_marker(folder).run
     if run and its != run:
         raise InputError.of(
             str(folder), f"checkpoints of another run ({its[:8]})", f"those of run {run[:8]}",
@@ -116,12 +116,11 @@ def check_folder(folder: Path) -> None:
 
 def read_history(folder: Path) -> dict[str, float]:
     """Attempts, clean ends, and seconds that this folder's run has run."""
-    history: dict[str, float] = _read_marker(folder)["history"]
-    return history
+    return _read_marker(folder).history
 
 
 def write_history(folder: Path, history: dict[str, float]) -> None:
-    _write_marker(folder, _read_marker(folder)["run"], history)
+    _write_marker(folder, replace(_read_marker(folder), history=history))
 
 
 def list_checkpoints(folder: Path) -> list[Checkpoint]:
@@ -161,6 +160,7 @@ def commit(saving: Path, manifest: Manifest) -> Path:
     Raises:
         OSError: it cannot be; the folder keeps its temporary name.
     """
+    manifest = replace(manifest, order=1 + max(_orders(saving.parent), default=0))
     write_synced(saving / MANIFEST, encode_manifest(manifest))
     if is_remote(saving):
         return saving
@@ -175,23 +175,23 @@ def prune(folder: Path, keep: int, spare: Collection[str] = ()) -> list[Checkpoi
     """Delete all but the ``keep`` complete checkpoints that were made last, and those older that
     are not complete; returns what was deleted.
 
-    By time, not by step: a training that went back to an earlier step needs what it saves now.
+    By the order of saving: not by time, which a clock that is set changes, and not by step, for a
+    training that went back to an earlier step needs what it saves now.
 
     Args:
-        spare: names that are not deleted: what was just saved, whatever the clock says, and what is
-            still read.
+        spare: names that are not deleted: what was just saved, and what is still read.
     """
     listed = list_checkpoints(folder)
-    complete = sorted((one for one in listed if not one.problem), key=_made_at, reverse=True)
+    complete = sorted((one for one in listed if not one.problem), key=_order, reverse=True)
     if len(complete) < keep:
         return []
     kept = complete[:keep]
-    oldest, first_step = _made_at(kept[-1]), min(one.step for one in kept)
+    oldest, first_step = _order(kept[-1]), min(one.step for one in kept)
     removed = [
         one
         for one in listed
         if one.path.name not in spare
-        and (_made_at(one) < oldest if one.manifest is not None else one.step < first_step)
+        and (_order(one) < oldest if one.manifest is not None else one.step < first_step)
     ]
     for one in removed:
         remove(one.path)
@@ -223,17 +223,14 @@ def locked(folder: Path, owner: str = "") -> Iterator[None]:
         (folder / LOCK).write_bytes(text.encode())
         yield
         return
-    file = open_regular(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            _refuse_owner(folder, os.pread(file, 200, 0).decode("utf-8", "replace"))
-        os.ftruncate(file, 0)
-        os.pwrite(file, text.encode(), 0)
+        lock = FileLock(folder / LOCK, text)
+    except LockedError as error:
+        _refuse_owner(folder, error.holder)
+    try:
         yield
     finally:
-        os.close(file)
+        lock.release()
 
 
 def check_owner(folder: Path, owner: str) -> None:
@@ -243,19 +240,27 @@ def check_owner(folder: Path, owner: str) -> None:
         UsageError: another training has begun to write there.
     """
     if is_remote(folder):
-        found = (folder / LOCK).read_bytes()[:200].decode("utf-8", "replace")
+        found = read_small_file(folder / LOCK)[:200].decode("utf-8", "replace")
         if not found.endswith(f" {owner}"):
             _refuse_owner(folder, found)
 
 
-def _read_marker(folder: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((folder / MARKER).read_text("utf-8"))
-    return content
+def _read_marker(folder: Path) -> Marker:
+    """Raises:
+    InputError: it is damaged.
+    OSError: there is none, or it is no regular file.
+    """
+    try:
+        return decode_marker(read_small_file(folder / MARKER))
+    except ValueError as error:
+        raise InputError.of(
+            str(folder / MARKER), str(error), "the marker of a folder of checkpoints",
+            "Nothing was changed. Restore that file, or name another folder.",
+        ) from None  # fmt: skip
 
 
-def _write_marker(folder: Path, run: str, history: dict[str, float]) -> None:
-    content = {"format": _FORMAT, "version": _VERSION, "run": run, "history": history}
-    encoded = json.dumps(content).encode()
+def _write_marker(folder: Path, marker: Marker) -> None:
+    encoded = encode_marker(marker)
     if is_remote(folder):
         (folder / MARKER).write_bytes(encoded)
         return
@@ -266,10 +271,10 @@ def _write_marker(folder: Path, run: str, history: dict[str, float]) -> None:
 
 def _is_ours(folder: Path) -> bool:
     try:
-        content = _read_marker(folder)
+        _read_marker(folder)
     except (OSError, ValueError):
         return False
-    return isinstance(content, dict) and content.get("format") == _FORMAT
+    return True
 
 
 def _refuse_owner(folder: Path, owner: str) -> None:
@@ -280,22 +285,36 @@ def _refuse_owner(folder: Path, owner: str) -> None:
 
 
 def _refuse_foreign(folder: Path) -> None:
+    value = f"a folder without {MARKER} of ours" if folder.exists() else "no such folder"
+    try:
+        _read_marker(folder)
+    except InputError as error:
+        value = f"{value} ({error})"
+    except OSError:
+        pass
     raise InputError.of(
         str(folder),
-        "no such folder" if not folder.exists() else f"a folder without {MARKER} of ours",
+        value,
         "a folder of checkpoints, or an empty one",
         "Nothing was changed. Name the folder that the manager was given.",
     )
 
 
-def _age(checkpoint: Checkpoint) -> tuple[int, float]:
-    manifest = checkpoint.manifest
-    return checkpoint.step, 0.0 if manifest is None else manifest.created_at_unix_s
+def _orders(folder: Path) -> Iterator[int]:
+    """Of the checkpoints that can be read."""
+    for path in list(folder.iterdir()):
+        if _NAME.fullmatch(path.name):
+            with contextlib.suppress(OSError, ValueError):
+                yield read_manifest(path).order
 
 
-def _made_at(checkpoint: Checkpoint) -> tuple[float, int]:
+def _age(checkpoint: Checkpoint) -> tuple[int, int]:
+    return checkpoint.step, _order(checkpoint)[0]
+
+
+def _order(checkpoint: Checkpoint) -> tuple[int, int]:
     manifest = checkpoint.manifest
-    return 0.0 if manifest is None else manifest.created_at_unix_s, checkpoint.step
+    return 0 if manifest is None else manifest.order, checkpoint.step
 
 
 def _read(path: Path) -> Checkpoint:
@@ -303,15 +322,29 @@ def _read(path: Path) -> Checkpoint:
     assert match is not None
     step = int(match[1])
     try:
-        manifest = decode_manifest((path / MANIFEST).read_bytes())
+        if not is_remote(path) and path.is_symlink():
+            raise ValueError("it is in a folder that is a symbolic link")
+        manifest = read_manifest(path)
+        if manifest.step != step:
+            raise ValueError(f"it is that of step {manifest.step}")
     except FileNotFoundError:
         return Checkpoint(step=step, path=path, manifest=None, problem=f"has no {MANIFEST}")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = f"{MANIFEST} is damaged: {error}"
+    except (OSError, ValueError) as error:
+        problem = f"{MANIFEST} is damaged: {' '.join(str(error).split())}"
         return Checkpoint(step=step, path=path, manifest=None, problem=problem)
     return Checkpoint(
         step=step, path=path, manifest=manifest, problem=_first_problem(path, manifest)
     )
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Of the checkpoint ``path``.
+
+    Raises:
+        ValueError: it is damaged.
+        OSError: it cannot be read, or is no regular file.
+    """
+    return decode_manifest(read_small_file(path / MANIFEST, MAX_MANIFEST_BYTES))
 
 
 def _first_problem(path: Path, manifest: Manifest) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,7 @@ class Manager:
         )
         self._schedule.begin(self._members)
         self._is_closed = False
+        self._pid = os.getpid()
         self.should_stop = False
         self._sigterm = SigtermWatch(self._end_with_save, emergency_s)
         if handle_sigterm:
@@ -203,8 +205,9 @@ class Manager:
         return self._collect(wait=True)
 
     def close(self, *, is_clean: bool = True) -> None:
-        """Wait for a running save, and let others write to the folder. Safe to call twice."""
-        if self._is_closed:
+        """Wait for a running save, and let others write to the folder. Safe to call twice, and in a
+        forked child, where it does nothing."""
+        if self._is_closed or os.getpid() != self._pid:
             return
         with contextlib.suppress(StragglerError):
             self._collect(wait=True)

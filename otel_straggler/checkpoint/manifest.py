@@ -1,14 +1,24 @@
-"""The manifest of a checkpoint: what makes it complete. Needs no torch."""
+"""JSON in a folder of checkpoints: the manifest that makes one complete, the marker that makes the
+folder ours. Needs no torch."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+import re
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from otel_straggler.model.decoding import read_as
+from otel_straggler.strict_json import parse_object
+
+MAX_BYTES: Final = 64 << 20
+"""Of a manifest: a hundred bytes a file, a hundred more a rank."""
+METADATA: Final = ".metadata"
+"""DCP's own file of a checkpoint."""
 _VERSION: Final = 1
-_MAX_BYTES: Final = 256 << 20
+_MAX_NUMBER: Final = 1 << 62
+_MAX_NAME: Final = 255
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +38,8 @@ class Manifest:
     """What makes a checkpoint complete.
 
     Attributes:
+        order: one more than of any checkpoint that was in the folder, whatever the clock and the
+            step are.
         files: in the folder of the manifest, by name.
         elsewhere: files of the same checkpoint that are in the folders of other nodes.
         phases_s: seconds of each phase, by rank, then by phase.
@@ -38,6 +50,7 @@ class Manifest:
     world_size: int
     created_at_unix_s: float
     reason: str = "schedule"
+    order: int = 0
     files: Files = field(default_factory=dict)
     elsewhere: Files = field(default_factory=dict)
     phases_s: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -52,6 +65,46 @@ class Manifest:
         return {**self.elsewhere, **self.files}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """Makes a folder one of checkpoints.
+
+    Attributes:
+        run: that it is of.
+        history: attempts, clean ends, and seconds that the run has run.
+    """
+
+    run: str
+    format: str = "otel-straggler checkpoints"
+    version: int = 1
+    history: dict[str, float] = field(
+        default_factory=lambda: {"attempts": 0.0, "clean_ends": 0.0, "run_s": 0.0}
+    )
+
+
+def encode_marker(marker: Marker) -> bytes:
+    return json.dumps(asdict(marker)).encode()
+
+
+def decode_marker(encoded: bytes) -> Marker:
+    """Raises:
+    ValueError: it is damaged, or of something else.
+    """
+    fresh = Marker(run="")
+    try:
+        marker: Marker = read_as(Marker, parse_object(encoded))
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    if (marker.format, marker.version) != (fresh.format, fresh.version):
+        raise ValueError(f"format {marker.format!r:.100}, version {marker.version!r:.100}")
+    if not 0 < len(marker.run) <= _MAX_NAME:
+        raise ValueError(f"run {marker.run!r:.100}")
+    is_history = marker.history.keys() == fresh.history.keys()
+    if not is_history or not all(0 <= each < _MAX_NUMBER for each in marker.history.values()):
+        raise ValueError(f"history {marker.history!r:.200}")
+    return marker
+
+
 def encode_manifest(manifest: Manifest) -> bytes:
     content: dict[str, Any] = {
         "version": _VERSION,
@@ -59,6 +112,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         "world_size": manifest.world_size,
         "created_at_unix_s": manifest.created_at_unix_s,
         "reason": manifest.reason,
+        "order": manifest.order,
         "files": _encoded_files(manifest.files),
         "elsewhere": _encoded_files(manifest.elsewhere),
         "phases_s": manifest.phases_s,
@@ -69,24 +123,49 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 def decode_manifest(encoded: bytes) -> Manifest:
     """Raises:
-    ValueError, KeyError, TypeError: it is damaged, or of another version.
+    ValueError: it is damaged, of another version, or names what no checkpoint has.
     """
-    if len(encoded) > _MAX_BYTES:
-        raise ValueError(f"{len(encoded):,} bytes")
-    content = json.loads(encoded)
-    if content.pop("sha256") != _digest(content):
+    content = parse_object(encoded, MAX_BYTES)
+    if content.pop("sha256", "") != _digest(content):
         raise ValueError("its own hash differs")
-    if content["version"] != _VERSION:
-        raise ValueError(f"version {content['version']!r}; expected {_VERSION}")
-    return Manifest(
-        step=content["step"],
-        world_size=content["world_size"],
-        created_at_unix_s=content["created_at_unix_s"],
-        reason=content["reason"],
-        files=_decoded_files(content["files"]),
-        elsewhere=_decoded_files(content.get("elsewhere", {})),
-        phases_s=content["phases_s"],
-    )
+    if content.get("version") != _VERSION:
+        raise ValueError(f"version {content.get('version')!r:.100}; expected {_VERSION}")
+    try:
+        manifest: Manifest = read_as(Manifest, content)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
+    problem = _problem_of_numbers(manifest) or _problem_of_files(manifest.all_files)
+    if problem:
+        raise ValueError(problem)
+    return manifest
+
+
+def _problem_of_numbers(manifest: Manifest) -> str:
+    bounds = {"step": 0, "world_size": 1, "order": 0, "created_at_unix_s": 0}
+    for name, minimum in bounds.items():
+        value = getattr(manifest, name)
+        if not minimum <= value < _MAX_NUMBER:
+            return f"{name} is {value!r:.100}; expected a number from {minimum}"
+    for rank, phases in manifest.phases_s.items():
+        for name, value in phases.items():
+            if not 0 <= value < _MAX_NUMBER:
+                return f"phases_s of rank {rank:.20}: {name:.100} is {value!r:.100} s"
+    return ""
+
+
+def _problem_of_files(files: Files) -> str:
+    if METADATA not in files:
+        return f"no {METADATA} is among its files"
+    for name, entry in files.items():
+        if "/" in name or name in {"", ".", ".."}:
+            return f"{name!r:.100} is a file outside of the checkpoint"
+        if not name.isprintable() or len(name.encode("utf-8", "replace")) > _MAX_NAME:
+            return f"{name!r:.100} is no name of a file"
+        if not 0 <= entry.size_bytes < _MAX_NUMBER:
+            return f"{name} has {entry.size_bytes!r:.100} bytes"
+        if not re.fullmatch("[0-9a-f]{64}", entry.sha256):
+            return f"{name} has no SHA-256: {entry.sha256!r:.100}"
+    return ""
 
 
 def _encoded_files(files: Files) -> dict[str, dict[str, Any]]:
@@ -94,12 +173,6 @@ def _encoded_files(files: Files) -> dict[str, dict[str, Any]]:
         name: {"size_bytes": entry.size_bytes, "sha256": entry.sha256}
         for name, entry in sorted(files.items())
     }
-
-
-def _decoded_files(files: dict[str, Any]) -> Files:
-    if any("/" in name or name in {"", ".", ".."} for name in files):
-        raise ValueError("a file outside of the checkpoint")
-    return {name: FileEntry(**entry) for name, entry in files.items()}
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from otel_straggler.checkpoint.files import copy_checked, open_to_read
 from otel_straggler.checkpoint.folder import (
-    MANIFEST,
     check_owner,
     commit,
+    read_manifest,
     remove,
     saving_path,
 )
-from otel_straggler.checkpoint.manifest import FileEntry, decode_manifest
-from otel_straggler.checkpoint.saving import METADATA, root_cause
+from otel_straggler.checkpoint.manifest import METADATA, FileEntry
+from otel_straggler.checkpoint.saving import root_cause
 from otel_straggler.checkpoint.store import Exchange, RankFailedError
 from otel_straggler.checkpoint.writer_process import RunningSave
 from otel_straggler.errors import UnavailableError, UsageError
@@ -98,7 +98,7 @@ class Persisting:
             raise UnavailableError(self._problem)
         its, start_unix_s = self.save.context, time.time()
         here = its.folder / its.name
-        manifest = decode_manifest((here / MANIFEST).read_bytes())
+        manifest = read_manifest(here)
         target = saving_path(self._storage, its.name)
         target.mkdir(parents=True, exist_ok=True)
         for name, entry in manifest.files.items():

@@ -26,7 +26,7 @@ from otel_straggler.checkpoint.dcp_files import FilePrefix, HashingFileSystem
 from otel_straggler.checkpoint.entries import reason_of
 from otel_straggler.checkpoint.folder import SAVING, commit
 from otel_straggler.checkpoint.layout import Layout
-from otel_straggler.checkpoint.manifest import Files, Manifest
+from otel_straggler.checkpoint.manifest import METADATA, Files, Manifest
 from otel_straggler.checkpoint.pacing import Pacer, step_back
 from otel_straggler.checkpoint.store import Exchange, RankFailedError, StoreAddress
 from otel_straggler.checkpoint.streams import FileAddress, FileServer, fetch
@@ -37,8 +37,6 @@ REPORT: Final = "otel_straggler_report"
 """The attribute of a save's Metadata with its :class:`SaveReport`."""
 WRITER_PID: Final = "otel_straggler_pid"
 """The attribute of the Metadata of a :class:`NothingWriter` with the number of its process."""
-METADATA: Final = ".metadata"
-"""DCP's own file, of all ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 from otel_straggler.checkpoint.files import copy_checked, is_remote, open_to_read
 from otel_straggler.checkpoint.folder import FETCHING, Checkpoint
 from otel_straggler.checkpoint.manifest import Files, Manifest
 from otel_straggler.checkpoint.streams import FileAddress, fetch
 from otel_straggler.errors import UnavailableError
+from otel_straggler.regular_files import FileLock
 
 LOCAL, PEER, PERSISTENT = "local", "peer", "persistent"
 Places = dict[str, tuple[int, ...]]
 """The nodes that have a file, by its name."""
-_OPEN_MODE: Final = 0o600
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,15 +167,14 @@ class NearestFiles:
         folder = self._local_folder / f"{FETCHING}{self._candidate.name}"
         folder.mkdir(exist_ok=True)
         target = folder / name
-        lock = os.open(folder / f"{name}.lock", os.O_RDWR | os.O_CREAT, _OPEN_MODE)
+        lock = FileLock(folder / f"{name}.lock", is_waiting=True)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
             if not target.exists():
                 began_s = time.monotonic()
                 self._fetch(name, nodes, target)
                 self.totals.fetch_s += time.monotonic() - began_s
         finally:
-            os.close(lock)
+            lock.release()
         return target
 
     def _fetch(self, name: str, nodes: tuple[int, ...], target: Path) -> None:

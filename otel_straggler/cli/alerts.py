@@ -40,6 +40,7 @@ from otel_straggler.model.alert import Alert, Severity
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.token import TOKEN_REMEDY, token_headers
 from otel_straggler.setting import rows_of
+from otel_straggler.strict_json import parse_json
 
 _SET = click.option(
     "--set", "values", multiple=True, metavar="NAME=VALUE", help="Another threshold; repeatable."
@@ -241,7 +242,7 @@ def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_
     body = json.dumps({"severity": severity, "seconds": lasts_s}).encode()
     try:
         headers = access.headers() or token_headers()
-    except (OSError, UnicodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{where}: its secret cannot be read ({error}).") from None
     response = client.post(body, content_type="application/json", headers=headers)
     client.close()
@@ -255,7 +256,7 @@ def _through_collector(url: str, settings: NotifySettings, severity: str, lasts_
     if not response.is_success:
         raise UnavailableError(printable(tried_once(answer_of(response, where).why), 1_000))
     try:
-        reported: Json = json.loads(response.body)
+        reported: Json = parse_json(response.body)
         return {**reported, "places": list(reported["places"]), "labels": dict(reported["labels"])}
     except (ValueError, TypeError, KeyError):
         raise InputError(f"{where}: what it answers is not a collector's. Check the URL.") from None

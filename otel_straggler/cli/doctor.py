@@ -17,6 +17,7 @@ from otel_straggler.cli.text import many, printable, report_console
 from otel_straggler.doctor.examination import Options, examine
 from otel_straggler.doctor.findings import Finding, Status, findings_json
 from otel_straggler.errors import ConfigError
+from otel_straggler.strict_json import whole_number
 
 PROBLEM_RESULT = 1
 _MARKS: dict[Status, tuple[str, str]] = {
@@ -118,7 +119,7 @@ def _summary(counts: dict[Status, int]) -> Text:
 
 def _rank() -> int | None:
     text = os.environ.get("RANK", "").strip() or os.environ.get("SLURM_PROCID", "").strip()
-    return int(text) if text.isascii() and text.isdigit() else None
+    return whole_number(text)
 
 
 def _checked(flag: str, value: float) -> float:

@@ -16,6 +16,7 @@ from otel_straggler.otlp.clients.http import UNIX, HttpClient
 from otel_straggler.otlp.clients.tls import tls_advice
 from otel_straggler.otlp.clients.token import TOKEN_REMEDY, token_headers
 from otel_straggler.semconv import FORMAT_VERSION
+from otel_straggler.strict_json import parse_json
 
 DEFAULT_COLLECTOR: Final = "http://127.0.0.1:9464"
 _SILENCE_S, _TIMEOUT_S = 5.0, 600.0
@@ -75,8 +76,8 @@ class Server:
         if not response.body:
             return None
         try:
-            return json.loads(response.body)
-        except (ValueError, RecursionError) as error:
+            return parse_json(response.body, None)
+        except ValueError as error:
             raise InputError.of(where, "no JSON", self.expected, self.remedy) from error
 
     def _refusal(self, where: str, response: Response) -> str:
@@ -116,8 +117,8 @@ def exchange(
 def _reason_in(response: Response) -> str:
     """The server's own message for a refusal; empty if it has none."""
     try:
-        answer = json.loads(response.body)
-    except (ValueError, RecursionError):
+        answer = parse_json(response.body)
+    except ValueError:
         return ""
     if isinstance(answer, dict):
         answer = answer.get("error") or answer.get("message") or ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -41,6 +40,7 @@ from otel_straggler.recordings.diagnostics_files import (
     MAX_READ_BYTES,
 )
 from otel_straggler.regular_files import open_regular
+from otel_straggler.strict_json import parse_json, whole_number
 
 _PY_SPY_S = 30.0
 _SIGNAL_S = 5.0
@@ -105,12 +105,12 @@ def _by_py_spy(target: Target, py_spy: str, *, native: bool) -> StacksDump:
 
 def _by_signal(target: Target) -> StacksDump:
     """The handler is in C, so the GIL does not matter."""
-    if target.path is None or not target.head.signal.isdecimal():
+    number = whole_number(target.head.signal)
+    if target.path is None or number is None:
         raise InputError(
             "it has announced no signal for its stacks (OTEL_STRAGGLER_EVIDENCE_DIR), and without "
             "py-spy there is no other way"
         )
-    number = int(target.head.signal)
     if is_stopped(target.pid):
         raise InputError("it is stopped (SIGSTOP, a debugger): it can write nothing")
     if not is_stacks_signal(number):
@@ -190,8 +190,8 @@ def _head(target: Target, by: str) -> StacksHead:
 def _lines(body: bytes) -> Iterator[str]:
     """py-spy's output in the format of faulthandler; malformed parts are left out."""
     try:
-        threads: Any = json.loads(body)
-    except (ValueError, RecursionError):
+        threads: Any = parse_json(body, None)
+    except ValueError:
         return
     for thread in _maps(threads):
         number = thread.get("thread_id")

@@ -17,6 +17,7 @@ from otel_straggler.client.settings import node_name
 from otel_straggler.errors import ConfigError, InputError, UnavailableError
 from otel_straggler.model.diagnostics import SUFFIX, StacksHead
 from otel_straggler.recordings.diagnostics_files import MAX_FILES, read_stacks_file
+from otel_straggler.strict_json import whole_number
 
 EVIDENCE_DIR: Final = "OTEL_STRAGGLER_EVIDENCE_DIR"
 
@@ -36,7 +37,7 @@ class Target:
 
     @property
     def rank(self) -> int | None:
-        return int(self.head.rank) if self.head.rank.isdecimal() else None
+        return whole_number(self.head.rank)
 
     @property
     def name(self) -> str:
@@ -50,9 +51,9 @@ def targets_in(folder: Path) -> list[Target]:
         with contextlib.suppress(OSError):
             dumps = read_stacks_file(path)
             head = dumps[0].head if dumps else StacksHead()
-            is_alive = head.pid.isdecimal() and len(head.pid) <= 10
-            if is_alive and head.started and started_ticks(int(head.pid)) == head.started:
-                result.append(Target(pid=int(head.pid), path=path, head=head))
+            pid = whole_number(head.pid)
+            if pid is not None and head.started and started_ticks(pid) == head.started:
+                result.append(Target(pid=pid, path=path, head=head))
     return sorted(result, key=lambda target: (target.head.run, target.rank or 0))
 
 

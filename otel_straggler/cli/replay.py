@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -35,6 +36,7 @@ from otel_straggler.errors import ConfigError
 from otel_straggler.model.causes import CAUSES, cause_text
 from otel_straggler.model.verdict import hours_text
 from otel_straggler.recordings.files import Recording
+from otel_straggler.regular_files import open_regular
 from otel_straggler.secret import without_secrets
 
 Json = dict[str, Any]
@@ -135,7 +137,7 @@ def is_history(path: str) -> bool:
     try:
         if not Path(path).is_file():
             return False
-        with Path(path).open("rb") as file:
+        with os.fdopen(open_regular(path, os.O_RDONLY, follow=True), "rb") as file:
             return file.read(len(_SQLITE)) == _SQLITE
     except OSError:
         return False

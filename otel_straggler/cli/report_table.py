@@ -26,6 +26,7 @@ from otel_straggler.cli.text import (
 )
 from otel_straggler.cli.verdict_lines import hides_waiting
 from otel_straggler.semconv import LISTED_KINDS
+from otel_straggler.strict_json import whole_number
 
 MAX_SENTENCES = 10
 _MAX_NAME = 24
@@ -98,7 +99,7 @@ def missing_sentence(window: Json) -> str:
         tail = f" and {more} more" if more > 0 else ""
         expected = window["world_size"]
         return f"no data from rank {rank_ranges(named)}{tail} ({expected} ranks expected)"
-    view = {int(key) for key in window["ranks"] if key.isdigit()}
+    view = {rank for key in window["ranks"] if (rank := whole_number(key)) is not None}
     gaps, more = absent_ranks(view)
     if not gaps or len(view) < 2:
         return ""

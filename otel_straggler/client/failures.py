@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from otel_straggler.model.rank_failure import RankFailure, exception_failure
+from otel_straggler.regular_files import open_regular
 
 _LOG = logging.getLogger("otel_straggler")
 ERROR_FILE: Final = "TORCHELASTIC_ERROR_FILE"
@@ -65,7 +66,8 @@ def write_error_file(error: BaseException, env: Mapping[str, str] | None = None)
     if not path or isinstance(error, SystemExit | KeyboardInterrupt) or os.path.exists(path):  # noqa: PTH110
         return
     try:
-        with open(path, "x", encoding="utf-8") as file:  # noqa: PTH123
+        opened = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        with os.fdopen(opened, "w", encoding="utf-8", errors="replace") as file:
             json.dump(_error_file(error), file)
     except OSError as failure:
         _LOG.info("otel-straggler: no error file for torchelastic: %s", failure)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from otel_straggler.client.run_names import new_run_name, words_of
+from otel_straggler.strict_json import whole_number
 
 _LOG = logging.getLogger("otel_straggler")
 _STORE_KEY = "otel_straggler/run_id"
@@ -214,7 +215,8 @@ def _start_of_parent() -> str:
 
 def _number(env: Mapping[str, str], name: str) -> DetectedIdentity:
     text = env.get(name, "").strip()
-    return DetectedIdentity(int(text), name) if text.isascii() and text.isdigit() else _UNKNOWN
+    number = whole_number(text)
+    return _UNKNOWN if number is None else DetectedIdentity(number, name)
 
 
 def _first(*candidates: DetectedIdentity) -> DetectedIdentity:

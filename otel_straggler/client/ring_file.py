@@ -18,6 +18,7 @@ from otel_straggler.client.native_records import PHASES, SECTIONS
 from otel_straggler.errors import StragglerError
 from otel_straggler.regular_files import open_regular
 from otel_straggler.semconv import STEP_SPAN
+from otel_straggler.strict_json import parse_json
 
 VERSION = 1
 MAX_IDENTITY_BYTES = 3_000
@@ -349,8 +350,8 @@ def _identity(read: Read) -> RingIdentity:
     if not 0 < length <= MAX_IDENTITY_BYTES:
         return RingIdentity()
     try:
-        written = json.loads(_exactly(read, _IDENTITY_AT + _LENGTH.size, length))
-    except (ValueError, RecursionError):
+        written = parse_json(_exactly(read, _IDENTITY_AT + _LENGTH.size, length))
+    except ValueError:
         return RingIdentity()
     if not isinstance(written, dict):
         return RingIdentity()

@@ -33,6 +33,7 @@ from otel_straggler.client.identity import (
 )
 from otel_straggler.config import BY_FIELD, ClientSettings
 from otel_straggler.errors import ConfigError
+from otel_straggler.strict_json import whole_number
 
 _LOG = logging.getLogger("otel_straggler")
 
@@ -172,4 +173,4 @@ def _service_name(env: Mapping[str, str], resource: Mapping[str, str]) -> str:
 def _histogram_s(env: Mapping[str, str]) -> float:
     """From milliseconds; what is not a number is not used."""
     text = env.get("OTEL_METRIC_EXPORT_INTERVAL", "").strip()
-    return int(text) / 1000 if text.isdigit() and int(text) > 0 else 60.0
+    return (whole_number(text) or 60_000) / 1000

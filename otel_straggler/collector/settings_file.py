@@ -21,6 +21,7 @@ from otel_straggler.collector.settings import (
 from otel_straggler.config import TOKEN
 from otel_straggler.detect.scores.settings import VerdictSettings
 from otel_straggler.errors import ConfigError
+from otel_straggler.regular_files import check_readable
 from otel_straggler.setting import Setting, read_section, rows_of, sections_of
 from otel_straggler.yaml_file import read_yaml
 
@@ -205,8 +206,7 @@ def _check_file(where: str, path: str) -> None:
     if not path:
         return
     try:
-        with Path(path).open("rb") as file:
-            file.read(1)
+        check_readable(path)
     except OSError as error:
         remedy = f"Check the path and its permissions ({error.strerror})."
         raise ConfigError.of(where, path, "a file that this process can read", remedy) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections import Counter
@@ -19,6 +18,7 @@ from otel_straggler.errors import ConfigError
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.token import token_headers
 from otel_straggler.semconv import Metric
+from otel_straggler.strict_json import parse_json
 
 SILENT_S = 15.0
 """Three heartbeats."""
@@ -263,7 +263,7 @@ def read_collector(url: str, timeout_s: float) -> Collector | str:
     if report.trouble:
         return report.trouble
     try:
-        runs = json.loads(report.body)["runs"]
+        runs = parse_json(report.body, None)["runs"]
         if not isinstance(runs, dict):
             raise TypeError
     except (ValueError, KeyError, TypeError):

@@ -18,6 +18,7 @@ from otel_straggler._version import __version__
 from otel_straggler.client.gpu.reasons import Refusal, refusal_of
 from otel_straggler.doctor.findings import Finding, info, ok, problem
 from otel_straggler.native import NATIVE
+from otel_straggler.strict_json import parse_json
 from otel_straggler.torch_parts import FEATURES, TESTED, ReadFile, installed_files, release
 
 OLDEST_PYTHON: Final = (3, 10)
@@ -202,7 +203,7 @@ def probe(path: str, folder: str, env: Mapping[str, str]) -> Probed:
     except subprocess.TimeoutExpired:
         return _broken(f"CUPTI or the driver did not answer within {_TIMEOUT_S:.0f} s")
     try:
-        return Probed(**json.loads(ended.stdout.splitlines()[-1]))
+        return Probed(**parse_json(ended.stdout.splitlines()[-1]))
     except (ValueError, IndexError, TypeError):
         how = f"signal {-ended.returncode}" if ended.returncode < 0 else f"code {ended.returncode}"
         return _broken(f"a process that tried it was ended by {how}")

@@ -44,6 +44,9 @@ EVENT_TYPES: Final = (
 _OF_USER: Final = frozenset({SCHEDULED, USER_TERMINATED})
 _ORDER: Final = {name: at for at, name in enumerate(EVENT_TYPES)}
 _PROGRESS_CODES: Final = [_ORDER[SAVED], _ORDER[STEP_FINISHED]]
+_WRONG: Final = (
+    ValueError, KeyError, TypeError, OverflowError, AttributeError, RecursionError,
+)  # fmt: skip
 _DECODER: Final = json.JSONDecoder()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _PLAIN_LENGTHS: Final = frozenset({19, 26})
@@ -91,7 +94,7 @@ def parse_event_line(line: str | bytes, where: str) -> JobEvent | None:
             -1 if seconds is None else max(0, round(seconds * 1e9)),
             sys.intern(str(values.get("job_name", ""))),
         )
-    except (ValueError, KeyError, TypeError, OverflowError, AttributeError) as error:
+    except _WRONG as error:
         text = line.decode("utf-8", "replace") if isinstance(line, bytes) else line
         raise InputError.of(
             where,
@@ -114,7 +117,7 @@ def parse_event_lines(
     """
     try:
         return _parse_together(lines)
-    except (ValueError, KeyError, TypeError, OverflowError, AttributeError, RecursionError):
+    except _WRONG:
         events = [
             parse_event_line(line, f"{where}:{number}")
             for number, line in enumerate(lines, first_line)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, TypeAlias
 
 from otel_straggler.errors import ConfigError
+from otel_straggler.strict_json import whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +96,11 @@ class Place:
         """With the node's number as torchrun or Slurm give it, else by the ranks of a node."""
         host: int | None = None
         for name in ("GROUP_RANK", "SLURM_NODEID"):
-            if host is None and env.get(name, "").isdecimal():
-                host = int(env[name])
-        per_node = env.get("LOCAL_WORLD_SIZE", "")
-        if host is None and per_node.isdecimal() and int(per_node):
-            host = rank // int(per_node)
+            if host is None and (number := whole_number(env.get(name, ""))) is not None:
+                host = number
+        per_node = whole_number(env.get("LOCAL_WORLD_SIZE", ""))
+        if host is None and per_node:
+            host = rank // per_node
         return cls(
             rank=rank, world_size=max(world_size, 1), local_rank=local_rank, host=host,
             attempt=attempt,

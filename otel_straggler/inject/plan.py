@@ -4,6 +4,7 @@ node."""
 
 from __future__ import annotations
 
+import io
 import math
 import random
 import shlex
@@ -12,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from otel_straggler.errors import ConfigError
+from otel_straggler.errors import ConfigError, InputError
 from otel_straggler.inject.faults import Fault, Place, read_template
+from otel_straggler.regular_files import read_small_text
 from otel_straggler.yaml_file import read_yaml
 
 DAY_S: Final = 86_400.0
@@ -221,9 +223,9 @@ def _rows_of_csv(path: Path) -> list[dict[str, str]]:
     import csv
 
     try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_small_text(path, follow=True)
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except (OSError, InputError, csv.Error) as error:
         raise ConfigError.of("plan", str(path), f"a readable file ({error})", _REMEDY) from error
     return [{name: value for name, value in row.items() if value} for row in rows]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import math
 import os
@@ -22,6 +21,7 @@ from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.token import token_headers_or_none
 from otel_straggler.report.types import Report, Scores, checked_url
 from otel_straggler.semconv import LISTED_KINDS, TRACKER_PREFIX, TRACKER_SCALARS
+from otel_straggler.strict_json import parse_json
 
 _LOG = logging.getLogger("otel_straggler")
 TIMEOUT_S: Final = 5.0
@@ -317,7 +317,7 @@ def scalars_in(body: bytes) -> tuple[str, dict[str, float]]:
     Raises:
         ValueError, LookupError, TypeError, AttributeError: it is another answer.
     """
-    answer = json.loads(body)
+    answer = parse_json(body)
     return str(answer["snapshot"]), known(answer["scalars"])
 
 

@@ -38,6 +38,7 @@ from otel_straggler.launcher.events import (
 from otel_straggler.launcher.progress import Progress
 from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.semconv import LaunchEventName
+from otel_straggler.strict_json import parse_object
 
 ATTEMPT: Final = "OTEL_STRAGGLER_ATTEMPT"
 RUN_ID: Final = "OTEL_STRAGGLER_RUN_ID"
@@ -190,14 +191,14 @@ def agree(store: Any, node: int, nodes: int, wanted: dict[str, Any]) -> dict[str
     store.set(f"{_KEY}/wanted/{node}", json.dumps(wanted))
     if node == 0:
         keys = [f"{_KEY}/wanted/{each}" for each in range(nodes)]
-        all_wanted = [json.loads(value) for value in store.multi_get(keys)]
+        all_wanted = [parse_object(value) for value in store.multi_get(keys)]
         names = [each["run_id"] for each in all_wanted if each["run_id"]]
         result = {
             "attempt": max(each["attempt"] for each in all_wanted),
             "run_id": names[0] if names else new_run_name(),
         }
         store.set(f"{_KEY}/agreed", json.dumps(result))
-    agreed: dict[str, Any] = json.loads(store.get(f"{_KEY}/agreed"))
+    agreed: dict[str, Any] = parse_object(store.get(f"{_KEY}/agreed"))
     return agreed
 
 

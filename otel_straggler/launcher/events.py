@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from otel_straggler.client.failures import OWN_KEY
 from otel_straggler.errors import InputError
+from otel_straggler.model.decoding import read_as
 from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.model.rank_failure import (
     FAILURE_KINDS,
@@ -18,13 +18,12 @@ from otel_straggler.model.rank_failure import (
     exception_failure,
     signal_name,
 )
-from otel_straggler.semconv import LAUNCH_EVENTS
+from otel_straggler.strict_json import parse_object
 
 MEMBERSHIP: Final = "membership"
 """Reason of a restart that follows another node: it came, or its ranks are restarted."""
 FINISHED: Final = "finished"
 """Reason of the end of the last job: the training has left its marker."""
-_FIELDS: Final = frozenset(field.name for field in fields(LaunchEvent))
 
 
 def parse_event(line: str | bytes) -> LaunchEvent:
@@ -34,18 +33,15 @@ def parse_event(line: str | bytes) -> LaunchEvent:
         InputError: it is no such line.
     """
     try:
-        values: dict[str, Any] = json.loads(line)
-        known = {name: value for name, value in values.items() if name in _FIELDS}
-        if known["name"] not in LAUNCH_EVENTS:
-            raise ValueError(known["name"])
-        return LaunchEvent(**{**known, "ranks": tuple(known.get("ranks", ()))})
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        event: LaunchEvent = read_as(LaunchEvent, parse_object(line))
+    except (ValueError, TypeError) as error:
         raise InputError.of(
             "event of the launcher",
             str(line)[:200],
             "a line that otel-straggler run has written",
             f"It is not used ({error}).",
         ) from error
+    return event
 
 
 class Exit(NamedTuple):

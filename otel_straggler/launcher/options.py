@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from otel_straggler.errors import ConfigError, UnavailableError, UsageError
+from otel_straggler.strict_json import whole_number
 
 WHERE: Final = "otel-straggler run"
 DEFAULT_MAX_JOBS: Final = 10
@@ -151,7 +152,7 @@ def _max_jobs(values: dict[str, str]) -> int:
     if _MAX_JOBS not in values:
         return DEFAULT_MAX_JOBS if _UNTIL_FINISHED in values else 1
     text = values[_MAX_JOBS]
-    if not (text.isascii() and text.isdigit() and int(text) >= 1):
+    if not whole_number(text):
         raise ConfigError.of(
             f"{WHERE} {_MAX_JOBS}", text, "a whole number from 1", "For example: --max-jobs 5."
         )

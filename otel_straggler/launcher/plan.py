@@ -20,6 +20,7 @@ from otel_straggler.errors import ConfigError
 from otel_straggler.launcher.options import WHERE, RunOptions
 from otel_straggler.launcher.progress import Progress
 from otel_straggler.otlp.encode_metrics import Attributes
+from otel_straggler.regular_files import create_folder
 
 if TYPE_CHECKING:
     from otel_straggler.agent.config import FaultToleranceConfig
@@ -138,7 +139,7 @@ def _folder(options: RunOptions, run: str) -> Path:
     folder = options.given.log_dir and Path(options.given.log_dir)
     folder = (folder or Path(LOGS) / (run or new_run_name(_script(options)))).absolute()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        create_folder(folder)
     except OSError as error:
         raise ConfigError.of(
             f"{WHERE} --log-dir",

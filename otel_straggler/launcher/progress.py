@@ -3,6 +3,7 @@ attempt."""
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 
 from otel_straggler.checkpoint.folder import list_checkpoints
 from otel_straggler.errors import InputError
+from otel_straggler.regular_files import open_regular
 
 _MAX_BYTES: Final = 4096
 _NUMBER: Final = re.compile(r"\d+")
@@ -67,7 +69,7 @@ def newest_step(path: Path) -> int | None:
         if path.is_dir():
             complete = [each.step for each in list_checkpoints(path) if each.manifest is not None]
             return max(complete, default=None)
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path, os.O_RDONLY, follow=True), "rb") as file:
             text = file.read(_MAX_BYTES).decode(errors="replace")
     except (OSError, InputError):
         return None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import queue
 import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 
 from otel_straggler import semconv
 from otel_straggler.client.endpoints import Endpoints, logs_endpoint
@@ -23,6 +24,7 @@ from otel_straggler.otlp.clients.client import client_for, encoded_body
 from otel_straggler.otlp.encode_events import EventRecord, encode_event
 from otel_straggler.otlp.encode_metrics import Attributes, encode_numbers
 from otel_straggler.otlp.report_sender import ReportSender, report_sender
+from otel_straggler.regular_files import open_regular
 
 METRICS_EVERY_S: Final = 20.0
 """A collector drops what passes through after 120 s of silence."""
@@ -30,6 +32,7 @@ _RETRY_S: Final = 1.0
 _POST_S: Final = 5.0
 _END_S: Final = 3.0
 _MAX_QUEUED: Final = 1_000
+_MAX_LINE: Final = 1 << 20
 _BUDGET_BYTES: Final = 1024 * 1024
 _LOG = logging.getLogger("otel_straggler")
 _REPORTED: Final[dict[str, ReportKind]] = {
@@ -49,8 +52,8 @@ class EventLog:
     def next_attempt(self, run_id: str) -> int:
         """The first attempt of this run that an earlier launcher with this file has not started."""
         attempts = [-1]
-        with contextlib.suppress(OSError), self.path.open(encoding="utf-8") as file:
-            for line in file:
+        with contextlib.suppress(OSError), _opened(self.path, os.O_RDONLY, "r") as file:
+            while line := file.readline(_MAX_LINE):
                 with contextlib.suppress(InputError):
                     event = parse_event(line)
                     is_start = event.name == "straggler.attempt.started"
@@ -59,12 +62,17 @@ class EventLog:
 
     def add(self, event: LaunchEvent) -> None:
         try:
-            with self.path.open("a", encoding="utf-8") as file:
+            with _opened(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, "a") as file:
                 file.write(event.to_json() + "\n")
         except OSError as error:
             if not self._has_failed:
                 _LOG.warning("otel-straggler: %s: no events are kept: %s", self.path, error)
             self._has_failed = True
+
+
+def _opened(path: Path, flags: int, mode: str) -> TextIO:
+    file = open_regular(path, flags)
+    return cast("TextIO", os.fdopen(file, mode, encoding="utf-8", errors="replace"))
 
 
 class SupervisorReports:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 
+from otel_straggler.strict_json import whole_number
+
 HEAD_LINE = "=== otel-straggler stacks 1"
 HEAD_END = "---"
 SUFFIX = ".stacks.txt"
@@ -152,7 +154,7 @@ def _dumps(text: str) -> Iterator[StacksDump]:
             reading.end_thread()
             reading.begun = number, thread[2] or "", "holds the GIL" in thread[3]
         elif (frame := _FRAME.fullmatch(line)) and len(reading.frames) < MAX_FRAMES:
-            number = int(frame[2]) if frame[2].isdecimal() else 0
+            number = whole_number(frame[2]) or 0
             reading.frames.append(StackFrame(frame[3], frame[1], number))
     if reading is not None:
         yield reading.dump()

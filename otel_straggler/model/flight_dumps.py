@@ -7,7 +7,6 @@ entries never become "completed", only "retired": there, entries alone are used.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Any
 
 from otel_straggler.model.flight_records import Collective, FlightRecord, ProcessGroup
 from otel_straggler.model.names import clean_name
+from otel_straggler.strict_json import parse_json, whole_number
 
 FOREIGN_GROUP = "of a group that is not known"
 REPLACED_GROUP = "of an earlier group of the same name"
@@ -85,7 +85,7 @@ def text_of(value: Any) -> str:
 
 
 def _ranks(value: Any) -> tuple[int, ...]:
-    numbers = json.loads(value) if isinstance(value, str) else value
+    numbers = parse_json(value) if isinstance(value, str) else value
     return tuple(int(number) for number in numbers)
 
 
@@ -206,7 +206,8 @@ def _groups_by_number(
 
 
 def _as_number(name: str) -> tuple[int, str]:
-    return (int(name), "") if name.isdecimal() else (2**62, name)
+    number = whole_number(name)
+    return (2**62, name) if number is None else (number, "")
 
 
 # --- one entry -----------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ Untrusted where it is read: types, lengths and numbers are checked.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -13,6 +12,7 @@ from typing import Any
 
 from otel_straggler.model.flight_dumps import MAX_SEQUENCE, MAX_TEXT, text_of
 from otel_straggler.model.flight_records import Collective, FlightRecord, ProcessGroup
+from otel_straggler.strict_json import parse_json
 
 VERSION = 1
 MAX_BYTES = 256 * 1024
@@ -208,7 +208,4 @@ def decoded(body: bytes) -> Any:
     """
     if len(body) > MAX_BYTES:
         raise ValueError(f"{len(body)} bytes of at most {MAX_BYTES}")
-    try:
-        return json.loads(body)
-    except RecursionError as error:
-        raise ValueError("JSON that is nested too deeply") from error
+    return parse_json(body)

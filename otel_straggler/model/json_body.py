@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 
 from otel_straggler.errors import InputError
 from otel_straggler.model.names import MAX_NAME, clean_name
 from otel_straggler.setting import is_number
+from otel_straggler.strict_json import parse_json
 
 LONGEST_TEXT: Final = 500
 _MAX_SHOWN: Final = 200
@@ -39,8 +39,8 @@ class JsonBody:
     ) -> None:
         self._remedy, self._where = remedy, where
         try:
-            values = json.loads(body)
-        except (ValueError, RecursionError):
+            values = parse_json(body, None)
+        except ValueError:
             values = None
         if not isinstance(values, dict):
             raise self.wrong("body", body[:100].decode("utf-8", "replace"), expected)

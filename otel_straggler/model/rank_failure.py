@@ -9,6 +9,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from otel_straggler.model.names import clean_name
 from otel_straggler.secret import HIDDEN, without_secrets
+from otel_straggler.strict_json import whole_number
 
 FailureKind: TypeAlias = Literal["raised", "lost_peer", "exited", "killed"]
 FAILURE_KINDS: Final[tuple[FailureKind, ...]] = get_args(FailureKind)
@@ -95,8 +96,9 @@ def exit_failure(reason: str) -> RankFailure | None:
     (-9, 'exit code 3', None)
     """
     word, _, number = reason.partition("_")
-    if word in {"exit", "signal"} and number.isascii() and number.isdigit():
-        code = min(int(number), _MAX_CODE)
+    code = whole_number(number)
+    if word in {"exit", "signal"} and code is not None:
+        code = min(code, _MAX_CODE)
         if word == "signal":
             return RankFailure(kind="killed", exit_code=-code)
         return RankFailure(kind="exited", exit_code=code) if code else None

@@ -16,6 +16,7 @@ from typing import Any, Final
 from otel_straggler.model.operator_tables import FLOPS_SUFFIX, STACKS_SUFFIX, TABLE_SUFFIX
 from otel_straggler.profiles.recording import Recorded
 from otel_straggler.profiles.settings import ProfileSettings
+from otel_straggler.regular_files import create_folder, open_regular
 
 _LOG = logging.getLogger("otel_straggler")
 _MAX_RUN: Final = 100
@@ -99,10 +100,10 @@ def reserve(folder: Path, name: str, suffix: str) -> Path:
     Raises:
         OSError: it cannot be created.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    create_folder(folder)
     for path in _candidates(folder, name, suffix):
         try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+            os.close(open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             continue
         return path

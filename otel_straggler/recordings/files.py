@@ -102,8 +102,8 @@ class Recording:
 
 
 def input_files(path: str, note: Note = lambda _: None) -> list[str]:
-    """The file, or all files of a directory; never what is no regular file, nor deeper folders, nor
-    what a profile writes next to its trace.
+    """The file, or all files of a directory; never what is no regular file, such as a link,
+    nor deeper folders, nor what a profile writes next to its trace.
 
     Raises:
         InputError: the directory cannot be read, or there is no file in it.
@@ -119,7 +119,7 @@ def input_files(path: str, note: Note = lambda _: None) -> list[str]:
         for entry in entries
         if not entry.name.startswith(".") and not entry.name.endswith(NOT_TRACES)
     ]
-    kinds = {entry: _kind_of(entry) for entry in visible}
+    kinds = {entry: _kind_of(entry, follow=False) for entry in visible}
     files = [str(entry) for entry, kind in kinds.items() if stat.S_ISREG(kind)]
     folders = [entry.name for entry, kind in kinds.items() if stat.S_ISDIR(kind)]
     if not files:
@@ -145,10 +145,10 @@ def is_directory(path: str) -> bool:
     return stat.S_ISDIR(_kind_of(Path(path)))
 
 
-def _kind_of(path: Path) -> int:
+def _kind_of(path: Path, *, follow: bool = True) -> int:
     """Mode of what a path leads to; 0 if that is unknown, as of a link to nothing."""
     try:
-        return path.stat().st_mode
+        return path.stat(follow_symlinks=follow).st_mode
     except OSError:
         return 0
 

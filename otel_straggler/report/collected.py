@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import threading
@@ -15,6 +14,7 @@ from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.token import token_headers_or_none
 from otel_straggler.report.types import Report, SectionScores
+from otel_straggler.strict_json import parse_json
 
 _LOG = logging.getLogger("otel_straggler")
 LONGEST_S = 0.2
@@ -126,7 +126,7 @@ class CollectedReports:
     def _newest_window(self, body: bytes) -> dict[str, Any] | None:
         """The newest attempt's; None also for an answer that is no report."""
         try:
-            windows = json.loads(body)["runs"][self.run_id]["windows"]
+            windows = parse_json(body, None)["runs"][self.run_id]["windows"]
             own = [window for window in windows if window["group"] == self.group]
             return max(own, key=lambda w: (w["attempt"], w["end_ns"]), default=None)
         except (ValueError, LookupError, TypeError):

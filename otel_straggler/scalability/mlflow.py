@@ -22,6 +22,7 @@ from otel_straggler.errors import InputError
 from otel_straggler.model.names import clean_name
 from otel_straggler.model.observation import Floats
 from otel_straggler.recordings.columns import Note
+from otel_straggler.regular_files import read_small
 from otel_straggler.scalability.energy import probed_wh, sampled_wh
 from otel_straggler.scalability.gpu_traces import strategy_of
 from otel_straggler.scalability.runs import GPUS, ScalingRun
@@ -37,6 +38,7 @@ _DEPTH = 4
 """Folders that the name of a metric may have."""
 _MAX_PARENTS = 8
 _MAX_SIZE = 10_000_000
+_MAX_BYTES = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ def _stored(connection: sqlite3.Connection) -> Iterator[MlflowRun]:
 def _text(path: Path) -> str:
     """Without blanks around it; empty if there is no such file."""
     try:
-        return path.read_text("utf-8", "replace").strip()
+        return read_small(path, _MAX_BYTES, follow=True).decode("utf-8", "replace").strip()
     except (FileNotFoundError, NotADirectoryError):
         return ""
 

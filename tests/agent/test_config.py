@@ -53,7 +53,7 @@ def test_the_section_of_a_file_is_found_at_any_depth(tmp_path: Path, text: str) 
         ("fault_tolerance: {rank_section_timeouts: [step]}", "names of sections with seconds"),
         ("fault_tolerance: {timeout_action: kill}", '"observe", "signal" or "terminate"'),
         ("fault_tolerance: {rank_termination_signal: SIGFOO}", "a signal, such as SIGTERM"),
-        ("fault_tolerance: {", "expected valid YAML"),
+        ("fault_tolerance: {", "ft.yaml:1: not YAML"),
     ],
 )
 def test_a_mistake_in_a_file_is_an_error_that_says_where_and_what(

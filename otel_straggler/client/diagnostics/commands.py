@@ -31,6 +31,7 @@ from otel_straggler.semconv import (
     PROFILE,
     REFUSALS,
 )
+from otel_straggler.strict_json import parse_json
 
 MAX_WAIT_S = 2.0
 """For one answer: whoever is asked for commands answers from memory."""
@@ -262,8 +263,8 @@ def _commands_url(metrics_url: str) -> str:
 def _commands_in(body: bytes) -> Iterator[Command]:
     """The valid commands of an answer."""
     try:
-        answer: Any = json.loads(body)
-    except (ValueError, RecursionError):
+        answer: Any = parse_json(body)
+    except ValueError:
         return
     wanted = answer.get("commands") if isinstance(answer, dict) else None
     for one in wanted[:_MAX_AT_ONCE] if isinstance(wanted, list) else ():

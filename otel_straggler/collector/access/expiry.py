@@ -7,10 +7,11 @@ import ssl
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Final
 
 from otel_straggler.collector.access.roles import Principal
+from otel_straggler.errors import InputError
+from otel_straggler.regular_files import read_small
 
 _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
 _END: Final = "-----END CERTIFICATE-----"
@@ -59,8 +60,8 @@ def ends_of_certificates(path: str) -> tuple[float, ...]:
     """When the certificates of a PEM file end, in its order; none of a file that cannot be read, or
     of a certificate that is none: who loads it says so."""
     try:
-        text = Path(path).read_text(encoding="ascii", errors="replace")
-    except OSError:
+        text = read_small(path, follow=True).decode("ascii", "replace")
+    except (OSError, InputError):
         return ()
     return tuple(_ends(text))
 

@@ -24,11 +24,14 @@ from typing import Any, Final, cast
 from otel_straggler.collector.access.expiry import Expiry
 from otel_straggler.collector.access.quotas import LIMITS
 from otel_straggler.collector.access.roles import ROLES, Peer, Principal, Role
-from otel_straggler.errors import ConfigError
+from otel_straggler.errors import ConfigError, InputError
+from otel_straggler.regular_files import read_small_text
+from otel_straggler.strict_json import whole_number
 
 _log = logging.getLogger(__name__)
 
 MIN_TOKEN: Final = 16
+_MAX_BYTES: Final = 16 << 20
 """Letters; a shorter token can be guessed."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{1,500}=*")
 """What RFC 6750 lets a bearer token be; it can stand in a cookie, too."""
@@ -67,8 +70,8 @@ def read_grants(path: str) -> tuple[Grant, ...]:
         ConfigError: it cannot be read, or a line is wrong; a token is not in the message.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_small_text(path, _MAX_BYTES, follow=True)
+    except (OSError, InputError) as error:
         expected = "a readable file of grants"
         remedy = f"Check the path and its permissions ({error})."
         raise ConfigError.of("auth.grant_files", path, expected, remedy) from None
@@ -102,8 +105,8 @@ def _credential(kind: str, value: str, where: str) -> str:
         return value.lower()
     if kind == "certificate" and value:
         return value
-    if kind == "uid" and value.isascii() and value.isdecimal():
-        return str(int(value))
+    if kind == "uid" and (uid := whole_number(value)) is not None:
+        return str(uid)
     shown = kind if kind in ("sha256", "certificate", "uid") else "..."
     raise ConfigError.of(f"{where}: credential", shown, f"one of {_KINDS}", _REMEDY)
 
@@ -112,13 +115,13 @@ def _limits(limits: Iterable[str], role: str, where: str) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for limit in limits:
         key, _, value = limit.partition("=")
-        is_number = value.isascii() and value.isdecimal() and 0 < int(value) <= _MAX_LIMIT
+        number = whole_number(value)
         if key == "expires" and (ends_at_s := _end_of(value)) is not None:
             result["ends_at_s"] = ends_at_s
         elif key == "runs" and value and role in ("ingest", "read"):
             result[key] = value
-        elif key in LIMITS and is_number and role == "ingest":
-            result[key] = int(value)
+        elif key in LIMITS and number and number <= _MAX_LIMIT and role == "ingest":
+            result[key] = number
         else:
             numbers = ", ".join(f"{each}=N" for each in LIMITS)
             expected = (

@@ -10,6 +10,7 @@ from typing import Final
 
 from otel_straggler.errors import ConfigError
 from otel_straggler.setting import ANY_TEXT, SWITCH, option, text, texts
+from otel_straggler.strict_json import whole_number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +83,12 @@ def parse_address(address: str, *, where: str) -> tuple[str, int]:
     """
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdecimal() or int(port) > 65_535:
+    number = whole_number(port)
+    if not colon or not host or number is None or number > 65_535:
         expected = "HOST:PORT with a port of 0 to 65535"
         remedy = "Use for example 127.0.0.1:4318; port 0 picks a free one."
         raise ConfigError.of(where, address, expected, remedy)
-    return host, int(port)
+    return host, number
 
 
 def _is_address(address: str) -> bool:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from otel_straggler.collector.access.settings import TlsSettings
-from otel_straggler.errors import ConfigError
+from otel_straggler.errors import ConfigError, InputError
+from otel_straggler.regular_files import check_readable, read_small
 
 _log = logging.getLogger(__name__)
 _CHECK_S: Final = 1.0
@@ -88,7 +89,7 @@ class ServerTls:
             path = getattr(settings, name)
             try:
                 if path:
-                    Path(path).read_bytes()
+                    check_readable(path)
             except OSError as error:
                 remedy = f"Check the path and its permissions ({error.strerror})."
                 expected = "a file that this process can read"
@@ -161,6 +162,6 @@ def _stat_of(path: str) -> tuple[int, int] | None:
 
 def _digest_of(path: str) -> bytes | None:
     try:
-        return hashlib.sha256(Path(path).read_bytes()).digest()
-    except OSError:
+        return hashlib.sha256(read_small(path, follow=True)).digest()
+    except (OSError, InputError):
         return None

@@ -23,6 +23,7 @@ from otel_straggler.collector.alerting.alert_json import (
 from otel_straggler.collector.alerting.posting import DROPPED, TOO_LARGE, Access, Answer, Poster
 from otel_straggler.model.alert import Alert
 from otel_straggler.otlp.clients.client import retry_delay_s
+from otel_straggler.strict_json import parse_json
 
 PATH: Final = "/api/v2/alerts"
 MAX_WAITING: Final = 10_000
@@ -94,7 +95,7 @@ class Alertmanagers:
         for replica in self._replicas:
             response = replica.poster.get(f"{replica.poster.url}?{query}")
             try:
-                posted = json.loads(response.body) if response.is_success else None
+                posted = parse_json(response.body, None) if response.is_success else None
                 if posted is not None:
                     ours = f"{self._page}/v1/report"
                     return tuple(

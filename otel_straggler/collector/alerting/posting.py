@@ -10,13 +10,13 @@ import threading
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
 from otel_straggler.model.alert import Severity
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
+from otel_straggler.regular_files import read_small_text
 from otel_straggler.secret import without_path, without_secrets
 from otel_straggler.setting import (
     ANY_TEXT,
@@ -54,7 +54,7 @@ class Access:
     password_file: str = option("", ANY_TEXT, "for basic authentication")
 
     def headers(self) -> dict[str, str]:
-        """OSError or UnicodeError if a file cannot be read."""
+        """OSError or InputError if a file cannot be read."""
         if self.token_file:
             return {"Authorization": f"Bearer {_secret(self.token_file)}"}
         if self.username:
@@ -148,7 +148,7 @@ class Poster:
     def post(self, body: bytes, timeout_s: float | None = None) -> Answer:
         try:
             headers = self._access.headers()
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError) as error:
             answer = Answer("blocked", f"{self.shown}: its secret cannot be read ({error}).")
         else:
             post = self._client.post
@@ -162,7 +162,7 @@ class Poster:
         client = self._access.client(url)
         try:
             return client.get(headers=self._access.headers())
-        except (OSError, UnicodeError) as error:
+        except (OSError, ValueError) as error:
             return Response(0, error=str(error))
         finally:
             client.close()
@@ -194,7 +194,7 @@ class Poster:
 
 
 def _secret(path: str) -> str:
-    return Path(path).read_text(encoding="utf-8").strip()
+    return read_small_text(path, follow=True).strip()
 
 
 Outcome = Literal["accepted", "later", "invalid", "blocked"]

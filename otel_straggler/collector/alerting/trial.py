@@ -32,6 +32,7 @@ from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.model.alert import Alert, Mode, Severity
 from otel_straggler.model.json_body import JsonBody
 from otel_straggler.secret import without_path
+from otel_straggler.strict_json import parse_json
 
 TRIAL: Final = "StragglerTest"
 MAX_TRIAL_S: Final = 3_600.0
@@ -108,7 +109,7 @@ def _read_back(poster: Poster, page: str, url: str, alert: Alert) -> Destination
             why = f"It was accepted, but cannot be read back. {answer_of(response, page).why}"
             return Destination(url=url, arrived=False, why=why)
         try:
-            result = {one["fingerprint"]: one for one in json.loads(response.body)}
+            result = {one["fingerprint"]: one for one in parse_json(response.body, None)}
             if wanted in result:
                 return Destination(
                     url=url,

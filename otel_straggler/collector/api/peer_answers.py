@@ -7,8 +7,6 @@ or with text that is safe to show.
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,6 +16,7 @@ from otel_straggler.model.alert import Alert
 from otel_straggler.model.names import clean_name
 from otel_straggler.otlp.clients.client import Response
 from otel_straggler.setting import is_number
+from otel_straggler.strict_json import parse_json
 
 Json: TypeAlias = dict[str, Any]
 
@@ -25,7 +24,6 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 """Of one answer; a timeline of 10,000 ranks takes six MB."""
 MAX_RUNS: Final = 20_000
 MAX_ALERTS: Final = 1_000
-MAX_DEPTH: Final = 32
 _MAX_LABELS: Final = 64
 _MAX_WHOLE: Final = 2**63
 _MAX_TEXT: Final = 1_000
@@ -60,16 +58,11 @@ def read_answer(response: Response) -> Json:
     if len(response.body) >= MAX_BYTES:
         raise ValueError(f"it answers with more than {MAX_BYTES} bytes")
     try:
-        answer = json.loads(
-            response.body, parse_float=_finite, parse_int=_whole, parse_constant=_no_number
-        )
-    except RecursionError:
-        raise ValueError("its answer is nested too deeply") from None
+        answer = parse_json(response.body, None)
     except ValueError as error:
-        raise ValueError(f"its answer is no JSON: {str(error)[:_MAX_SHOWN]}") from None
+        raise ValueError(f"its answer is {clean_name(str(error), 100)}") from None
     if not isinstance(answer, dict):
         raise ValueError("its answer is no JSON object")
-    _check_depth(answer)
     return answer
 
 
@@ -130,8 +123,8 @@ def about(answer: Json, run_id: str | None) -> Json:
 def reason_of(response: Response) -> str:
     """What a shard says of a run, group, rank or section that it has not."""
     try:
-        return clean_name(str(json.loads(response.body)["error"]), _MAX_TEXT)
-    except (ValueError, TypeError, KeyError, RecursionError):
+        return clean_name(str(parse_json(response.body)["error"]), _MAX_TEXT)
+    except (ValueError, TypeError, KeyError):
         return "its shard does not have it"
 
 
@@ -195,37 +188,8 @@ def _number(values: Json, name: str, most: float) -> float | int | None:
     raise ValueError(f"{name} is {_shown(value)}, no number up to {most:g}")
 
 
-def _check_depth(value: Json) -> None:
-    """Cost: O(lists and objects in it)."""
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        inner = (each.values() if isinstance(each, dict) else each for each in level)
-        level = [each for values in inner for each in values if isinstance(each, dict | list)]
-        if not level:
-            return
-    raise ValueError("its answer is nested too deeply")
-
-
 def _shown(value: object) -> str:
     """A short and safe text, of however large a value."""
     if isinstance(value, str | int | float | None):
         return clean_name(repr(value)[:_MAX_SHOWN])
     return f"a {type(value).__name__}"
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        _no_number(text)
-    return value
-
-
-def _whole(text: str) -> int:
-    value = int(text) if len(text) <= len(str(-_MAX_WHOLE)) else _MAX_WHOLE + 1
-    if abs(value) > _MAX_WHOLE:
-        _no_number(text)
-    return value
-
-
-def _no_number(text: str) -> Any:
-    raise ValueError(f"{text[:_MAX_SHOWN]} is no number")

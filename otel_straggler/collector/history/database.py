@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,12 +16,7 @@ from otel_straggler.collector.history.tables import (
     check_schema_version,
 )
 from otel_straggler.errors import ConfigError, UnavailableError
-from otel_straggler.regular_files import create_regular, open_regular
-
-try:
-    import fcntl
-except ImportError:  # Windows: SQLite's own locks remain
-    fcntl = None  # type: ignore[assignment]
+from otel_straggler.regular_files import FileLock, LockedError, create_regular
 
 _APPLICATION_ID: Final = 0x6F747331
 """``PRAGMA application_id``: "ots1"."""
@@ -135,7 +129,7 @@ class WriterLock:
         self._locked = path
         self._owner = owner
         self._what, self._flag = what, flag
-        self._file: int | None = None
+        self._lock: FileLock | None = None
 
     def acquire(self) -> None:
         """
@@ -143,31 +137,21 @@ class WriterLock:
             UnavailableError: another process, or another history of this one, holds it.
             OSError: the file cannot be created, or is no regular file of this user.
         """
-        file = open_regular(self._path, os.O_RDWR | os.O_CREAT, owner=self._owner)
         try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(file, 0)
-            os.pwrite(file, str(os.getpid()).encode(), 0)
-        except BlockingIOError:
-            holder = os.pread(file, 20, 0).decode("ascii", "replace") or "?"
-            os.close(file)
+            self._lock = FileLock(self._path, owner=self._owner)
+        except LockedError as error:
             raise UnavailableError.of(
                 where=str(self._locked),
-                value=f"{self._what} in use by process {holder}",
+                value=f"{self._what} in use by process {error.holder}",
                 expected="one collector per path",
                 remedy=f"Stop that process, or choose another path with {self._flag}.",
             ) from None
-        except BaseException:
-            os.close(file)
-            raise
-        self._file = file
 
     def release(self) -> None:
         """Release the lock; the file stays, as it may be another process's by then."""
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
 # --- the tables and their version ---------------------------------------------------------------

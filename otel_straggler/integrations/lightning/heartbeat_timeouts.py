@@ -14,11 +14,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from otel_straggler.agent.timeouts_json import read_heartbeat
 from otel_straggler.detect.hangs.rank_timeouts import (
     SAFETY_FACTOR,
     HeartbeatTimeouts,
     averaged_heartbeat_timeouts,
 )
+from otel_straggler.errors import StragglerError
+from otel_straggler.regular_files import read_json
 
 _CHECK_S: Final = 1.0
 
@@ -44,12 +47,11 @@ def read_timeouts(path: Path) -> HeartbeatTimeouts:
         ValueError: it is no such file.
     """
     try:
-        text = path.read_text()
+        current = read_json(path)["current_timeouts"]
+        return read_heartbeat(current.get("heartbeat", {}))
     except FileNotFoundError:
         return HeartbeatTimeouts()
-    try:
-        return HeartbeatTimeouts(**json.loads(text)["current_timeouts"].get("heartbeat", {}))
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (OSError, StragglerError, LookupError, AttributeError) as error:
         message = f"{path} holds no heartbeat timeouts ({error!r}). Remove it to learn them again."
         raise ValueError(message) from error
 

@@ -19,7 +19,6 @@ import os
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -31,6 +30,7 @@ from otel_straggler.config import Compression
 from otel_straggler.errors import ConfigError
 from otel_straggler.otlp.clients.client import NO_ANSWER, TOO_MANY_REQUESTS, Response
 from otel_straggler.otlp.clients.http import CONNECT_TIMEOUT_S, MAX_ANSWER_BYTES
+from otel_straggler.regular_files import read_small
 from otel_straggler.secret import reveal
 
 EXPORT_METHODS: Final = {
@@ -38,6 +38,7 @@ EXPORT_METHODS: Final = {
     "metrics": "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
     "logs": "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
 }
+_MAX_PEM_BYTES: Final = 16 << 20
 _STATUS: Final = {
     "OK": 200,
     "INVALID_ARGUMENT": 400,
@@ -236,7 +237,7 @@ def _target(url: str) -> tuple[str, bool]:
 
 
 def _contents(path: str | None) -> bytes | None:
-    return Path(path).read_bytes() if path else None
+    return read_small(path, _MAX_PEM_BYTES, follow=True) if path else None
 
 
 def _headers(call: Any) -> dict[str, str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
-from otel_straggler.errors import ConfigError
+from otel_straggler.errors import ConfigError, InputError
+from otel_straggler.regular_files import read_small_text
 from otel_straggler.secret import Secret
 
 TOKEN_VARIABLE: Final = "OTEL_STRAGGLER_TOKEN_FILE"  # noqa: S105  a name, no secret
@@ -27,8 +27,8 @@ def token_headers(
     if not path:
         return {}
     try:
-        token = Path(path).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
+        token = read_small_text(path, follow=True).strip()
+    except (OSError, InputError) as error:
         remedy = f"Check the path and its permissions ({error})."
         raise ConfigError.of(variable, path, "a file with a token", remedy) from None
     return {"Authorization": Secret(f"Bearer {token}")}
