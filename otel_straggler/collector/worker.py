@@ -314,7 +314,7 @@ class Worker:
             if not isinstance(item, Item):
                 self._guarded(item)
                 continue
-            if self._monotonic_ns() >= self._give_up_at_ns:
+            if self.spooled[0] or self._monotonic_ns() >= self._give_up_at_ns:
                 self._drop(item)
                 continue
             through = max(through, item.sequence)

@@ -7,11 +7,13 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.cli import main
 from otel_straggler.cli.collector import has_ended
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.reader import HistoryReader
@@ -98,11 +100,18 @@ def test_a_scoring_thread_that_does_not_end_is_not_waited_for(
     live.collector._worker._thread.join(LONG_S)
 
 
+@pytest.mark.parametrize("spools", [False, True])
 def test_what_a_thread_that_does_not_end_still_had_to_score_is_counted(
-    start: Start, kit: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    start: Start,
+    kit: Any,
+    tmp_path: Path,
+    spools: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """What it was at, and what waited for it; the last word of the process has the number."""
-    live = start()
+    """What it was at, and what waited for it; a spool has all of it."""
+    where = {"history__path": str(tmp_path / "h.db"), "history__spool": str(tmp_path / "spool")}
+    live = start(**(where if spools else {}))
     let_go, is_stuck = threading.Event(), threading.Event()
     score = live.collector._worker._observer.score
 
@@ -112,21 +121,52 @@ def test_what_a_thread_that_does_not_end_still_had_to_score_is_counted(
         score(waiting)
 
     monkeypatch.setattr(live.collector._worker._observer, "score", sticks)
-    live.post(kit.spans_of(kit.rank(0, 1), range(8)))
+    body = kit.spans_of(kit.rank(0, 1), range(8))
+    live.post(body)
     assert is_stuck.wait(LONG_S)
-    for first in (8, 16, 24):
-        live.post(kit.spans_of(kit.rank(0, 1), range(first, first + 8)))
+    for _ in range(3):
+        live.post(body)
+    live.post(kit.beat_of(kit.rank(0, 1)), "metrics")
     live.is_stopped = True
     live.collector.stop(within_s=1.0)
-    rows = 4 * len(SpanDecoder().decode(kit.spans_of(kit.rank(0, 1), range(8))).batch)
+    ending = (
+        "they are in the spool, and the next start scores them"
+        if spools
+        else "they are counted as unscored and lost. A spool (history.spool) keeps them"
+    )
+    rows = 4 * len(SpanDecoder().decode(body).batch)
     assert live.collector.unfinished == (
-        f"no time left to score 4 accepted requests with {rows} section executions; they are "
-        "counted as unscored and lost. A spool (history.spool) keeps them"
+        f"no time left to score 5 accepted requests with {rows} section executions; {ending}"
     )
     assert live.collector.unfinished in caplog.messages
+    if spools:
+        live.collector._history.close(LONG_S)
+        start(**where)
+        assert "5 requests of the spool were replayed" in caplog.text
     let_go.set()
     live.collector._worker._thread.join(LONG_S)
     assert not live.collector._worker._thread.is_alive()
+
+
+@pytest.mark.parametrize("unfinished", ["", "no time left to score 3 accepted requests"])
+def test_the_last_line_of_a_process_says_what_is_lost(
+    unfinished: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On standard error; nothing where nothing is. The exit code is that of an orderly end."""
+
+    class Ended(SimpleNamespace):
+        def start(self) -> dict[str, str]:
+            return {"metrics": "127.0.0.1:1"}
+
+        def stop(self) -> None:
+            self.unfinished = unfinished
+
+    monkeypatch.setattr("otel_straggler.collector.service.Collector", lambda _: Ended())
+    for name in ("serve_until", "freeze_garbage_collector", "exit_without_waiting"):
+        monkeypatch.setattr(f"otel_straggler.cli.collector.{name}", lambda *_: None)
+    monkeypatch.setattr("otel_straggler.cli.collector.start_serving", lambda _: None)
+    assert main(["collector"]) == 0
+    assert capsys.readouterr().err == (f"collector: {unfinished}.\n" if unfinished else "")
 
 
 def test_what_there_is_no_time_for_is_in_the_spool_and_scored_by_the_next(
