@@ -172,37 +172,42 @@ def test_the_last_line_of_a_process_says_what_is_lost(
 def test_what_there_is_no_time_for_is_in_the_spool_and_scored_by_the_next(
     start: Start, kit: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All of it once: the windows that were open go on with what was left."""
-    where = {"history__path": str(tmp_path / "h.db"), "history__spool": str(tmp_path / "spool")}
+    """All of it once: windows of which one rank was scored stay open for what is left of the
+    other."""
+    where: dict[str, Any] = {"history__path": str(tmp_path / "h.db"), "scoring__grace_s": 60.0}
+    where["history__spool"] = str(tmp_path / "spool")
     first = start(**where)
-    first.post(kit.spans_of(kit.rank(0, 1), range(30)))
-    kit.eventually(
-        lambda: first.collector._worker.counts().rows.get("scored", 0) or first.windows()
-    )
+
+    def send(to: Any, number: int, steps: range) -> None:
+        assert to.post(kit.spans_of(kit.rank(number, 2), steps)).status == 200
+
+    for number, steps in ((0, range(40)), (1, range(30))):
+        send(first, number, steps)
+    kit.eventually(lambda: first.collector._worker._through == 2)
     first.collector._worker._give_up_at_ns = 0  # as when the time to stop is over
-    for step in range(30, 90, 10):
-        assert first.post(kit.spans_of(kit.rank(0, 1), range(step, step + 10))).status == 200
+    for number, steps in ((1, range(30, 40)), (0, range(40, 90)), (1, range(40, 90))):
+        send(first, number, steps)
+    kit.eventually(lambda: first.collector._worker.spooled[0] == 3)
     first.stop(LONG_S)
-    assert first.collector.unfinished.endswith(
-        "they are in the spool, and the next start scores them"
+    assert first.collector.unfinished == (
+        "no time left to score 3 accepted requests with 110 section executions; they are in the "
+        "spool, and the next start scores them"
     )
-    assert "no time left to score 6 accepted requests" in first.collector.unfinished
     assert first.collector._worker.counts().rows["unscored"] == 0
-    caplog.clear()
     second = start(**where)
-    assert "6 requests of the spool were replayed" in caplog.text
-    second.post(kit.spans_of(kit.rank(0, 1), range(90, 130)))
+    assert "3 requests of the spool were replayed" in caplog.text
+    for number in (0, 1):
+        send(second, number, range(90, 130))
 
-    def steps() -> list[tuple[int, int]]:
-        windows = second.get("/v1/timeline").json().get("columns", [])
-        return [(each["first_step"], each["last_step"]) for each in windows]
+    def columns() -> list[dict[str, Any]]:
+        result: list[dict[str, Any]] = second.get("/v1/timeline").json().get("columns", [])
+        return result
 
-    kit.eventually(lambda: steps() and steps()[-1][1] >= 119)
-    covered = [
-        step for first_step, last_step in steps() for step in range(first_step, last_step + 1)
-    ]
-    assert covered == list(range(covered[-1] + 1))
-    assert second.collector._worker.counts().rows.get("late", 0) == 0
+    kit.eventually(lambda: columns() and columns()[-1]["last_step"] >= 119)
+    shown = [n for each in columns() for n in range(each["first_step"], each["last_step"] + 1)]
+    assert shown[:120] == list(range(120))
+    lost = {"duplicate", "superseded", "late", "unfinished", "unscored"}
+    assert {n for name, n in second.collector._worker.counts().rows.items() if name in lost} == {0}
 
 
 def test_what_fails_when_stopping_takes_nothing_else_with_it(
