@@ -278,9 +278,15 @@ def test_a_reader_of_one_tenant_sees_no_run_of_another(two_teams: Guarded, path:
             assert (status, body.replace(FOREIGN.encode(), name.encode())) == unknown, query
 
 
-def test_a_reader_of_one_tenant_learns_nothing_of_commands_to_another(two_teams: Guarded) -> None:
+def test_a_reader_of_one_tenant_learns_nothing_of_commands_to_another(
+    two_teams: Guarded, kit: Any
+) -> None:
     """Neither what came of them nor that they exist: as with an id that nobody gave."""
     commands = two_teams.live.collector._commands
+    for run_id in (OWN, FOREIGN):
+        beat = kit.beat_of(kit.rank(0, 2, run_id=run_id), sent_at_s=2.0, step=11)
+        two_teams.ask("otlp_http", "POST", "/v1/metrics", TOKENS["ingest"], beat, PROTOBUF)
+        kit.eventually(lambda of=run_id: commands.snapshot.source_of(of, "", 0))
     ids = {
         run_id: commands.ask(run_id, "", [0], "dump_stacks", "a test") for run_id in (OWN, FOREIGN)
     }

@@ -29,6 +29,7 @@ from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column, timeline_json
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.errors import StragglerError
+from otel_straggler.model.names import MAX_NAME
 
 Json: TypeAlias = dict[str, Any]
 
@@ -295,7 +296,8 @@ class Pages:
         view = one_of(worlds, group)
         if view is None:
             known = ", ".join(repr(name) for name in worlds[0].groups)
-            raise UnknownError(f"run {run_id} has no group {group!r}; it has {known}")
+            named = (group or "")[:MAX_NAME]
+            raise UnknownError(f"run {run_id} has no group {named!r}; it has {known}")
         return view
 
 
@@ -306,10 +308,11 @@ def check_visible(run_id: str, prefix: str) -> None:
 
 
 def _no_run(run_id: str) -> UnknownError:
-    return UnknownError(f"no run {run_id!r}; /v1/runs lists the known ones")
+    return UnknownError(f"no run {run_id[:MAX_NAME]!r}; /v1/runs lists the known ones")
 
 
 def _require_section(columns: Sequence[Column], section: str) -> None:
     names = list(dict.fromkeys(name for column in columns for name in column.sections))
     if section and section not in names:
-        raise UnknownError(f"no window has a section {section!r}; there are {', '.join(names)}")
+        text = f"no window has a section {section[:MAX_NAME]!r}; there are {', '.join(names)}"
+        raise UnknownError(text)
