@@ -69,8 +69,9 @@ _REFRESH_S = 1.0
 _WEIGH_S = 0.5
 _STALLED_S = 60.0
 _STOP_S = 12.0
-_SCORING_SHARE = 0.6
-"""Part of the time to stop for what waits; the rest is for the windows and the state."""
+_SCORING_SHARE, _EVALUATING_SHARE = 0.6, 0.7
+"""Parts of the time to stop that are over when what waits has to be scored, and verdicts evaluated;
+the rest is for the last views and the state."""
 
 
 def _wake() -> None:
@@ -160,7 +161,8 @@ class Worker:
         self._page_requests: deque[Future[None]] = deque()
         self._published_at_ns = self._weighed_at_ns = 0
         self._ticked_at_ns = monotonic_ns()
-        self._give_up_at_ns = math.inf
+        self._give_up_at_ns = self._evaluate_until_ns = math.inf
+        self._is_behind = False
         self._through = 0
         self.given_up = self.spooled = (0, 0)
         self._at_work: list[Item | Step | None] = []
@@ -242,7 +244,10 @@ class Worker:
         """Score what waits, close every window, publish, save, end; what is not scored after the
         larger part of the time is left to the spool, or dropped and counted. Returns whether it
         ended in time: if not, what has come since the last save is in the spool, or lost."""
-        self._give_up_at_ns = self._monotonic_ns() + int(within_s * _SCORING_SHARE * 1e9)
+        now_ns = self._monotonic_ns()
+        self._is_behind = self._queue.qsize() > _AT_ONCE
+        self._evaluate_until_ns = now_ns + int(within_s * _EVALUATING_SHARE * 1e9)
+        self._give_up_at_ns = now_ns + int(within_s * _SCORING_SHARE * 1e9)
         self._queue.put(None)
         self._thread.join(within_s)
         if not self._thread.is_alive():
@@ -275,7 +280,8 @@ class Worker:
             began_s = time.monotonic()
             is_running = None not in items
             self._process(items)
-            if self._page_requests or not is_running or time.perf_counter() >= tick_due_s:
+            is_due = self._page_requests or not is_running or time.perf_counter() >= tick_due_s
+            if is_due and not self._is_behind:  # else rows first: verdicts take ten times as long
                 tick_due_s = time.perf_counter() + _TICK_S
                 self._guarded(self.tick)
             if is_running and len(items) <= _AT_ONCE:
@@ -345,7 +351,7 @@ class Worker:
             )
         )
         pause_s = _TICK_S if self._is_dirty else _REFRESH_S
-        is_due = now_ns - self._published_at_ns >= pause_s * 1e9
+        is_due = now_ns - self._published_at_ns >= pause_s * 1e9 and not self._is_behind
         if is_due and self._publishing.wait_s() == 0.0:
             self._guarded(lambda: self._publish(now_ns))
         if self._page_requests and self._paging.wait_s() == 0.0:
@@ -357,7 +363,8 @@ class Worker:
 
     def _close_windows(self, now_ns: int) -> None:
         self._observe_histograms(now_ns)
-        windows = [*self._scorer.close_due(now_ns), *self._windows_over_budget(now_ns)]
+        due = self._scorer.close_due(now_ns, lambda: not self._is_behind)
+        windows = [*due, *self._windows_over_budget(now_ns)]
         self._is_dirty |= bool(windows)
         self._observe_windows(windows, now_ns)
 
@@ -379,7 +386,7 @@ class Worker:
         is_last = not self.spooled[0]
         self._guarded(lambda: self._observe_histograms(now_ns, is_end=True))
         if is_last:
-            self._guarded(lambda: self._observe_windows(self._scorer.close_all(), now_ns))
+            self._guarded(lambda: self._observe_windows(self._close_all(), now_ns))
         self._guarded(lambda: self._publish(now_ns, is_last=True))
         self._guarded(
             lambda: self._history.save(
@@ -391,6 +398,15 @@ class Worker:
                 is_last=is_last,
             )
         )
+
+    def _close_all(self) -> list[WindowScores]:
+        windows = self._scorer.close_all(lambda: self._monotonic_ns() < self._evaluate_until_ns)
+        if self._scorer.unevaluated:
+            _log.warning(
+                "no time left for the verdicts on the last steps of %d groups of ranks; their "
+                "windows are scored", self._scorer.unevaluated,
+            )  # fmt: skip
+        return windows
 
     def _observe_histograms(self, now_ns: int, *, is_end: bool = False) -> None:
         for rows in self._store.drain_histograms(now_ns, is_end=is_end):

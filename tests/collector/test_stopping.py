@@ -69,6 +69,31 @@ def test_what_there_is_no_time_for_is_given_up_and_counted(kit: Any) -> None:
     assert sum(rows.values()) == 24
 
 
+@pytest.mark.parametrize(("until_ns", "unevaluated"), [(1, 3), (10**18, 0)])
+def test_a_collector_that_is_behind_scores_all_rows_before_any_verdict(
+    kit: Any, until_ns: int, unevaluated: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Verdicts take ten times as long: where there is no time for them, windows are scored all the
+    same, and it is said. No view is made in between."""
+    worker = Worker(kit.settings(), ByteBudget(1 << 30), monotonic_ns=lambda: 1)
+    worker.sign("c")
+    decoder = SpanDecoder()
+    for step in range(300):
+        for run in "abc":
+            worker.ingest(decoder.decode(kit.spans_of(kit.rank(0, 1, run_id=run), [step])), 0)
+    worker._queue.put(None)
+    worker._is_behind, worker._evaluate_until_ns = True, until_ns
+    published = []
+    evaluate = worker._publisher.evaluate
+    worker._publisher.evaluate = lambda *a, **k: published.append(1) or evaluate(*a, **k)  # type: ignore[method-assign,func-returns-value]
+    worker._run()
+    assert worker.counts().rows["scored"] == 900
+    assert worker.given_up == (0, 0)
+    assert worker._scorer.unevaluated == unevaluated
+    assert bool(unevaluated) == ("verdicts on the last steps of 3 groups" in caplog.text)
+    assert len(published) == 1
+
+
 def test_a_scoring_thread_that_does_not_end_is_not_waited_for(
     start: Start,
     kit: Any,

@@ -184,7 +184,7 @@ def _text(values: Json, name: str) -> str | None:
 def _number(values: Json, name: str, most: float) -> float | int | None:
     value = values.get(name)
     if value is None or (is_number(value) and 0 <= value <= most):
-        return value  # type: ignore[no-any-return]
+        return value
     raise ValueError(f"{name} is {_shown(value)}, no number up to {most:g}")
 
 
