@@ -216,9 +216,9 @@ def option(default: Any, accepted: Kind, meaning: str, flag: str = "") -> Any:
 
 
 def integer(minimum: int, maximum: int | None = None) -> Kind:
-    most = math.inf if maximum is None else maximum
+    limit = math.inf if maximum is None else maximum
     return kind(
-        accepts=lambda value: type(value) is int and minimum <= value <= most,
+        accepts=lambda value: type(value) is int and minimum <= value <= limit,
         expected=f"an integer of at least {minimum}"
         if maximum is None
         else f"an integer from {minimum} to {maximum}",

@@ -136,8 +136,7 @@ class Collector:
         self._page_history = PageHistory(
             settings.history.path, lost_after_s=lost_after_s, collector=history_id
         )
-        evict_run_s = settings.scoring.evict_run_s
-        self._evict_run_s = evict_run_s
+        self._evict_run_s = settings.scoring.evict_run_s
         aliases, names = settings.attributes.aliases(), settings.spans.names()
         self._intake = Intake(
             self._worker.ingest,
@@ -309,12 +308,11 @@ class Collector:
     @property
     def unfinished(self) -> str:
         """What was accepted and not scored before the end, as a sentence; empty if all was."""
-        lost, spooled = self._worker.given_up, self._worker.spooled
         text = "no time left to score {:,} accepted requests with {:,} section executions; {}"
         kept = "they are in the spool, and the next start scores them"
-        gone = "they are counted as unscored and lost. A spool (history.spool) keeps them"
-        said = [text.format(*spooled, kept)] * bool(spooled[0])
-        return ". ".join([*said, *[text.format(*lost, gone)] * bool(lost[0])])
+        lost = "they are counted as unscored and lost. A spool (history.spool) keeps them"
+        both = (self._worker.spooled, kept), (self._worker.given_up, lost)
+        return ". ".join(text.format(*count, ending) for count, ending in both if count[0])
 
     def _last_counts(self) -> dict[str, dict[str, int]]:
         """Counts that can no longer be scraped."""

@@ -181,11 +181,11 @@ def _text(values: Json, name: str) -> str | None:
     return None if value is None else clean_name(value, _MAX_TEXT)
 
 
-def _number(values: Json, name: str, most: float) -> float | int | None:
+def _number(values: Json, name: str, maximum: float) -> float | int | None:
     value = values.get(name)
-    if value is None or (is_number(value) and 0 <= value <= most):
+    if value is None or (is_number(value) and 0 <= value <= maximum):
         return value
-    raise ValueError(f"{name} is {_shown(value)}, no number up to {most:g}")
+    raise ValueError(f"{name} is {_shown(value)}, no number up to {maximum:g}")
 
 
 def _shown(value: object) -> str:
