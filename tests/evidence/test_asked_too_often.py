@@ -13,6 +13,7 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from otel_straggler.cli import main
 from otel_straggler.client.diagnostics.commands import Allowance, Command, CommandPoll
 from otel_straggler.client.diagnostics.profiles import AskedProfile
 from otel_straggler.client.diagnostics.stacks import MAX_BYTES, MAX_DUMPS, StacksFile
@@ -189,6 +190,27 @@ def test_an_answer_that_is_none_is_passed_over(body: bytes) -> None:
     rank = Rank(rogue)
     rank.live(hours=0.01)
     assert rank.done == {}
+
+
+def test_who_asks_reads_why_a_rank_refuses(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of those that say it; of an older one what it has always been."""
+    answers = iter(
+        [
+            {"commands": [{"id": "a", "rank": 3}, {"id": "b", "rank": 5}, {"id": "c", "rank": 6}]},
+            {
+                "outcomes": {"a": "refused", "b": "done", "c": "refused"},
+                "why": {"a": f"{REFUSALS['limit']}\x1b[2J"},
+            },
+        ]
+    )
+    monkeypatch.setattr("otel_straggler.cli.hang._asked", lambda *_: next(answers))
+    assert main(["hang", "ask", "--run", "r", "dump_stacks"]) == 0
+    printed = capsys.readouterr().out
+    assert f"Rank 3: refused: {REFUSALS['limit']}?[2J." in printed
+    assert "Rank 5: done." in printed
+    assert "Rank 6: refused: an older version, or OTEL_STRAGGLER_EVIDENCE_DIR" in printed
 
 
 @pytest.fixture
