@@ -215,10 +215,13 @@ def option(default: Any, accepted: Kind, meaning: str, flag: str = "") -> Any:
     return setting(default, accepted, *([flag] if flag else []), meaning=meaning)
 
 
-def integer(minimum: int) -> Kind:
+def integer(minimum: int, maximum: int | None = None) -> Kind:
+    limit = math.inf if maximum is None else maximum
     return kind(
-        accepts=lambda value: type(value) is int and value >= minimum,
-        expected=f"an integer of at least {minimum}",
+        accepts=lambda value: type(value) is int and minimum <= value <= limit,
+        expected=f"an integer of at least {minimum}"
+        if maximum is None
+        else f"an integer from {minimum} to {maximum}",
     )
 
 

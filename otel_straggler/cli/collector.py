@@ -59,7 +59,8 @@ def command(config: str | None, check: bool, **flags: Any) -> None:
 
     The first line on standard output, once all ports are open, is a JSON object with the
     addresses. Port 0 picks a free one. SIGTERM, SIGINT and SIGHUP (a terminal that closes; not
-    with nohup) score what was received and end, within 20 s.
+    with nohup) score what was received and end, within 20 s; what there was no time to score is in
+    the spool (history.spool), or its number is the last line on standard error.
     """
     given = {
         key: flags[flag_of(row)[0].removeprefix("--").replace("-", "_")]
@@ -80,6 +81,8 @@ def command(config: str | None, check: bool, **flags: Any) -> None:
     _log.info("live page: %s", page_url(addresses["metrics"], is_tls=settings.tls.is_on))
     serve_until(stop, addresses)
     collector.stop()
+    if collector.unfinished:
+        click.echo(f"collector: {collector.unfinished}.", err=True)
     exit_without_waiting()
 
 

@@ -170,7 +170,9 @@ def _outcomes(server: Server, rank_of: Mapping[str, int], wait_s: float) -> dict
         open_ids = [id_ for id_, outcome in outcomes.items() if outcome == "waiting"]
         for first in range(0, len(open_ids), _MAX_IDS):
             query = urlencode({"ids": ",".join(open_ids[first : first + _MAX_IDS])})
-            outcomes.update(_asked(server, f"{semconv.COMMANDS_PATH}?{query}")["outcomes"])
+            answer = _asked(server, f"{semconv.COMMANDS_PATH}?{query}")
+            whys = answer.get("why", {})
+            outcomes |= answer["outcomes"] | {id_: f"refused: {why}" for id_, why in whys.items()}
         if "waiting" not in outcomes.values() or time.monotonic() >= ends_at_s:
             return outcomes
         time.sleep(_POLL_S)
@@ -179,7 +181,9 @@ def _outcomes(server: Server, rank_of: Mapping[str, int], wait_s: float) -> dict
 def _print(outcomes: Mapping[str, str], rank_of: Mapping[str, int]) -> None:
     for outcome in Counter(outcomes.values()):
         who = ranks_text([rank_of[id_] for id_, one in outcomes.items() if one == outcome])
-        click.echo(f"{who[0].upper()}{who[1:]}: {_TEXT.get(outcome, outcome)}.")
+        click.echo(
+            f"{who[0].upper()}{who[1:]}: {_TEXT.get(outcome, printable(outcome, _MAX_LINE))}."
+        )
 
 
 def _asked(server: Server, path: str, body: Any = None) -> dict[str, Any]:

@@ -8,23 +8,26 @@ import logging
 from datetime import datetime
 from typing import Any, Final
 
-_TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
+from otel_straggler.model.names import visible
+
+_BELOW: Final = "  "
 
 
 class TextLines(logging.Formatter):
-    """``TIME LEVEL MESSAGE``, and a traceback below.
+    """``TIME LEVEL MESSAGE`` in one line, and a traceback below, indented: no text from outside
+    begins a line of the log.
 
-    >>> record = logging.makeLogRecord({"created": 1.5, "levelname": "INFO", "msg": "ready"})
+    >>> record = logging.makeLogRecord({"created": 1.5, "levelname": "INFO", "msg": "a\\nb"})
     >>> TextLines().format(record).partition(" ")[2]
-    'INFO ready'
+    'INFO a�b'
     """
 
-    def __init__(self) -> None:
-        super().__init__(_TEXT)
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 - logging's names
-        """Local time with milliseconds and its distance from UTC (RFC 3339)."""
-        return time_text(record.created)
+    def format(self, record: logging.LogRecord) -> str:
+        lines = [f"{time_text(record.created)} {record.levelname} {visible(record.getMessage())}"]
+        if record.exc_info:
+            below = self.formatException(record.exc_info).splitlines()
+            lines += [_BELOW + visible(line) for line in below]
+        return "\n".join(lines)
 
 
 class JsonLines(logging.Formatter):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -10,6 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from otel_straggler import semconv
 from otel_straggler.config import ClientSettings, Endpoint, unknown_variables
+from otel_straggler.model.names import visible
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response, client_for, connection_options
 from otel_straggler.otlp.clients.tls import tls_advice
 from otel_straggler.secret import without_secrets
@@ -21,6 +23,7 @@ _LOG = logging.getLogger("otel_straggler")
 _WAIT_S: Final = 3.0
 _PAGE_PORT: Final = 9464
 _NOT_FOUND: Final = 404
+_MAX_CHARS: Final = 1_000
 _UNAUTHORIZED: Final = frozenset({401, 403})
 _OTLP_PORTS: Final = {"http/protobuf": 4318, "grpc": 4317}
 _SPOKEN: Final = {"http/protobuf": "HTTP", "grpc": "gRPC"}
@@ -83,7 +86,7 @@ def start_line(settings: ClientSettings, response: Response | None, gpu: GpuTimi
     if gpu.tier != gpu.wanted and not _is_no_news(settings, gpu):
         timing += f" ({gpu.reason})"
     head = f"otel-straggler: run {settings.run_id}, rank {settings.rank}{world}{group}, {timing}"
-    return f"{head}: {_listener(settings, response)}"
+    return visible(f"{head}: {_listener(settings, response)}")[:_MAX_CHARS]
 
 
 def _listener(settings: ClientSettings, response: Response | None) -> str:
@@ -179,7 +182,10 @@ def with_port(address: str, port: int) -> str:
 
 def _page(settings: ClientSettings, response: Response) -> str:
     """With the host that this process knows, where the collector names none."""
-    page = urlsplit(response.headers.get(semconv.PAGE_HEADER, f"//:{_PAGE_PORT}/"))
+    page = urlsplit(f"//:{_PAGE_PORT}/")
+    with contextlib.suppress(ValueError):
+        named = urlsplit(response.headers.get(semconv.PAGE_HEADER, ""))
+        page = named if named.netloc and named.scheme in ("", "http", "https") else page
     endpoint = urlsplit(settings.traces.url)
     scheme = page.scheme or ("https" if endpoint.scheme == "https" else "http")
     host = page.netloc

@@ -136,8 +136,7 @@ class Collector:
         self._page_history = PageHistory(
             settings.history.path, lost_after_s=lost_after_s, collector=history_id
         )
-        evict_run_s = settings.scoring.evict_run_s
-        self._evict_run_s = evict_run_s
+        self._evict_run_s = settings.scoring.evict_run_s
         aliases, names = settings.attributes.aliases(), settings.spans.names()
         self._intake = Intake(
             self._worker.ingest,
@@ -276,7 +275,8 @@ class Collector:
         """Accept nothing more, score what was accepted, close the windows, forward what waits.
 
         Args:
-            within_s: for all of it; what there is no time for is lost, counted, and logged.
+            within_s: for all of it; what there is no time for is counted, logged and in
+                :attr:`unfinished`, and lost unless the spool has it.
         """
         # The second argument is the part of the time that is over when it has to be done.
         stop = Stopping(within_s)
@@ -299,16 +299,20 @@ class Collector:
         if not self._worker.stop(within_s):
             _log.warning(
                 "scoring did not end in time: what came since the history was last written "
-                "(history.save_every_seconds) is lost"
+                "(history.save_every_seconds) is %s",
+                "lost" if self._spool is None else "in the spool",
             )
-        requests, rows = self._worker.given_up
-        if requests:
-            _log.warning(
-                "no time left to score %d accepted requests with %d section executions; they are "
-                "counted as unscored",
-                requests,
-                rows,
-            )
+        if self.unfinished:
+            _log.warning("%s", self.unfinished)
+
+    @property
+    def unfinished(self) -> str:
+        """What was accepted and not scored before the end, as a sentence; empty if all was."""
+        text = "no time left to score {:,} accepted requests with {:,} section executions; {}"
+        kept = "they are in the spool, and the next start scores them"
+        lost = "they are counted as unscored and lost. A spool (history.spool) keeps them"
+        both = (self._worker.spooled, kept), (self._worker.given_up, lost)
+        return ". ".join(text.format(*count, ending) for count, ending in both if count[0])
 
     def _last_counts(self) -> dict[str, dict[str, int]]:
         """Counts that can no longer be scraped."""

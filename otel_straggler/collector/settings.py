@@ -234,7 +234,7 @@ class CommandsSettings:
     )
     profile_steps: int = option(
         0,
-        integer(0),
+        integer(0, semconv.MAX_PROFILED_STEPS),
         "steps that a confirmed slow rank and one healthy peer of it profile, so that their "
         "operators can be compared; 0 = never",
     )

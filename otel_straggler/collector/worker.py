@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -68,8 +69,9 @@ _REFRESH_S = 1.0
 _WEIGH_S = 0.5
 _STALLED_S = 60.0
 _STOP_S = 12.0
-_SCORING_SHARE = 0.6
-"""Part of the time to stop for what waits; the rest is for the windows and the state."""
+_SCORING_SHARE, _EVALUATING_SHARE = 0.6, 0.7
+"""Parts of the time to stop that are over when what waits has to be scored, and verdicts evaluated;
+the rest is for the last views and the state."""
 
 
 def _wake() -> None:
@@ -82,7 +84,9 @@ class Worker:
     Attributes:
         snapshot: published last; any thread may read it.
         is_backfilled: set once the timelines have the windows of the history.
-        given_up: requests, and section executions in them, dropped when stopping.
+        given_up: requests, and section executions in them, that are lost: there was no time left
+            when stopping, and no spool has them.
+        spooled: the same of those that the spool has: the next process scores them.
     """
 
     def __init__(
@@ -157,9 +161,11 @@ class Worker:
         self._page_requests: deque[Future[None]] = deque()
         self._published_at_ns = self._weighed_at_ns = 0
         self._ticked_at_ns = monotonic_ns()
-        self._give_up_at_ns = math.inf
+        self._give_up_at_ns = self._evaluate_until_ns = math.inf
+        self._is_behind = False
         self._through = 0
-        self.given_up = (0, 0)
+        self.given_up = self.spooled = (0, 0)
+        self._at_work: list[Item | Step | None] = []
         self._alerts: Mapping[str, tuple[Alert, ...]] = {}
         self._has_backfill_ended = False
         self.is_backfilled = threading.Event()
@@ -236,12 +242,21 @@ class Worker:
 
     def stop(self, within_s: float = _STOP_S) -> bool:
         """Score what waits, close every window, publish, save, end; what is not scored after the
-        larger part of the time is dropped and counted. Returns whether it ended in time: if not,
-        what has come since the last save is lost."""
-        self._give_up_at_ns = self._monotonic_ns() + int(within_s * _SCORING_SHARE * 1e9)
+        larger part of the time is left to the spool, or dropped and counted. Returns whether it
+        ended in time: if not, what has come since the last save is in the spool, or lost."""
+        now_ns = self._monotonic_ns()
+        self._is_behind = self._queue.qsize() > _AT_ONCE
+        self._evaluate_until_ns = now_ns + int(within_s * _EVALUATING_SHARE * 1e9)
+        self._give_up_at_ns = now_ns + int(within_s * _SCORING_SHARE * 1e9)
         self._queue.put(None)
         self._thread.join(within_s)
-        return not self._thread.is_alive()
+        if not self._thread.is_alive():
+            return True
+        for item in (*self._at_work, *self._drained()):
+            if isinstance(item, Item):
+                self._drop(item)
+        self._queue.put(None)
+        return False
 
     @property
     def is_short_of_memory(self) -> bool:
@@ -265,7 +280,8 @@ class Worker:
             began_s = time.monotonic()
             is_running = None not in items
             self._process(items)
-            if self._page_requests or not is_running or time.perf_counter() >= tick_due_s:
+            is_due = self._page_requests or not is_running or time.perf_counter() >= tick_due_s
+            if is_due and not self._is_behind:  # else rows first: verdicts take ten times as long
                 tick_due_s = time.perf_counter() + _TICK_S
                 self._guarded(self.tick)
             if is_running and len(items) <= _AT_ONCE:
@@ -283,13 +299,19 @@ class Worker:
             pass
         return items
 
+    def _drained(self) -> Iterator[Item | Step | None]:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                yield self._queue.get_nowait()
+
     def process_queued(self) -> None:
         """Process all that waits, now (for tests that run without the thread)."""
-        self._process([self._queue.get_nowait() for _ in range(self._queue.qsize())])
+        self._process(list(self._drained()))
 
     def _process(self, items: list[Item | Step | None]) -> None:
         """Score in order; batches of spans together, where that gives the same scores."""
         waiting = BatchCoalescer()
+        self._at_work = items
         through = self._through
         self._clock.follow_wall_clock()
         for item in items:
@@ -298,19 +320,23 @@ class Worker:
             if not isinstance(item, Item):
                 self._guarded(item)
                 continue
-            if self._monotonic_ns() >= self._give_up_at_ns:
+            if self.spooled[0] or self._monotonic_ns() >= self._give_up_at_ns:
                 self._drop(item)
                 continue
             through = max(through, item.sequence)
             self._observer.observe(item, waiting)
         self._observer.score(waiting)
-        self._through = through
+        self._through, self._at_work = through, []
         self._is_dirty |= any(item is not None and item is not _wake for item in items)
 
     def _drop(self, item: Item) -> None:
-        requests, rows = self.given_up
         new = len(item.content.batch) if isinstance(item.content, DecodedSpans) else 0
-        self.given_up = requests + 1, rows + new
+        requests, rows = self.spooled if item.sequence else self.given_up
+        count = requests + 1, rows + new
+        if item.sequence:
+            self.spooled = count
+        else:
+            self.given_up = count
         self._budget.release(item.size)
 
     def tick(self) -> None:
@@ -325,7 +351,7 @@ class Worker:
             )
         )
         pause_s = _TICK_S if self._is_dirty else _REFRESH_S
-        is_due = now_ns - self._published_at_ns >= pause_s * 1e9
+        is_due = now_ns - self._published_at_ns >= pause_s * 1e9 and not self._is_behind
         if is_due and self._publishing.wait_s() == 0.0:
             self._guarded(lambda: self._publish(now_ns))
         if self._page_requests and self._paging.wait_s() == 0.0:
@@ -337,7 +363,8 @@ class Worker:
 
     def _close_windows(self, now_ns: int) -> None:
         self._observe_histograms(now_ns)
-        windows = [*self._scorer.close_due(now_ns), *self._windows_over_budget(now_ns)]
+        due = self._scorer.close_due(now_ns, lambda: not self._is_behind)
+        windows = [*due, *self._windows_over_budget(now_ns)]
         self._is_dirty |= bool(windows)
         self._observe_windows(windows, now_ns)
 
@@ -353,10 +380,13 @@ class Worker:
         return self._scorer.shed(crowding[0].run_id)
 
     def finish(self) -> None:
-        """Close every window, publish, and save a last time."""
+        """Close every window, publish, and save a last time. Windows stay open for what only the
+        spool has: the next process goes on with them."""
         now_ns = self._monotonic_ns()
+        is_last = not self.spooled[0]
         self._guarded(lambda: self._observe_histograms(now_ns, is_end=True))
-        self._guarded(lambda: self._observe_windows(self._scorer.close_all(), now_ns))
+        if is_last:
+            self._guarded(lambda: self._observe_windows(self._close_all(), now_ns))
         self._guarded(lambda: self._publish(now_ns, is_last=True))
         self._guarded(
             lambda: self._history.save(
@@ -365,9 +395,18 @@ class Worker:
                 self._new_summaries(),
                 self._clock.ahead_s,
                 self._through,
-                is_last=True,
+                is_last=is_last,
             )
         )
+
+    def _close_all(self) -> list[WindowScores]:
+        windows = self._scorer.close_all(lambda: self._monotonic_ns() < self._evaluate_until_ns)
+        if self._scorer.unevaluated:
+            _log.warning(
+                "no time left for the verdicts on the last steps of %d groups of ranks; their "
+                "windows are scored", self._scorer.unevaluated,
+            )  # fmt: skip
+        return windows
 
     def _observe_histograms(self, now_ns: int, *, is_end: bool = False) -> None:
         for rows in self._store.drain_histograms(now_ns, is_end=is_end):

@@ -134,6 +134,18 @@ HANG_VERBS: Final = (DUMP_STACKS, DUMP_FLIGHT_RECORD)
 """What a person may ask for, too."""
 VERBS: Final = (*HANG_VERBS, PROFILE)
 """All that a collector can ask of a rank."""
+COMMANDS_PER_HOUR: Final = {DUMP_STACKS: 30, DUMP_FLIGHT_RECORD: 60, PROFILE: 4}
+"""How often a rank does in any hour what it is asked for, whoever asks; it refuses what is more."""
+MAX_PROFILED_STEPS: Final = 100
+"""Of one profile that a rank makes for a collector: its events are in memory until it ends."""
+REFUSALS: Final = {
+    "unknown": "an older version, or OTEL_STRAGGLER_EVIDENCE_DIR is not set there",
+    "limit": "a rank does that at most "
+    + ", ".join(f"{n} times an hour ({verb})" for verb, n in COMMANDS_PER_HOUR.items()),
+    "busy": "the rank is still making a profile; it makes one at a time",
+    "steps": f"a rank profiles at most {MAX_PROFILED_STEPS} steps for a collector",
+}
+"""Why a rank has refused a command, by what stands in ``why`` of its next poll."""
 
 CHECKPOINT_REQUEST_FILE: Final = "OTEL_STRAGGLER_CHECKPOINT_REQUEST_FILE"
 """Variable with the path by which an agent asks the ranks of its node for a checkpoint."""

@@ -192,3 +192,23 @@ def test_nobody_listening_and_silence_are_answers(to: To) -> None:
         answer = post(client)
     assert answer.status == NO_ANSWER
     assert answer.error == "timed out"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "9" * 400,
+        "9" * 5_000,
+        "1e400",
+        "nan",
+        "\N{SUPERSCRIPT TWO}",
+        "\0",
+        f"Thu, 01 Jan {'9' * 400} 00:00:00 GMT",
+        "Thu, 32 Jan 2020 00:00:00 GMT",
+        "Thu, 01 Jan 2020 00:00:00 +99999",
+    ],
+    ids=lambda value: value[:20],
+)
+def test_a_time_to_wait_that_is_none_is_none(value: str) -> None:
+    """A server cannot end the thread that sends with one."""
+    assert Response(503, {"retry-after": value}).retry_after_s is None

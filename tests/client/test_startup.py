@@ -287,6 +287,22 @@ def test_the_line_says_who_listens(response: Response | None, text: str) -> None
     assert text in start_line(SETTINGS, response, NOT_CONFIGURED)
 
 
+@pytest.mark.parametrize(
+    "page",
+    ["http://[::1", "javascript:alert(1)", "file:///etc/passwd", "\x1b[2Jhttp://x", "", "//",
+     "x" * 60_000, "http://x\x1b[2J\u202e/", "http://x/\r\nforged: line",
+     f"http://{'x' * 60_000}/"],
+    ids=lambda page: repr(page[:20]),
+)  # fmt: skip
+def test_a_collector_writes_one_line_of_text_into_the_log_of_rank_0(page: str) -> None:
+    """Whatever it names as the address of its page, or as the reason of an error."""
+    for response in (Response(405, {**SCORER, semconv.PAGE_HEADER: page}), Response(0, error=page)):
+        line = start_line(SETTINGS, response, NOT_CONFIGURED)
+        assert line.isprintable()
+        assert len(line) <= 1_000
+        assert "javascript" not in line or response.status == 0
+
+
 def line_of(url: str, protocol: Any = "http/protobuf") -> str:
     """What rank 0 says of an endpoint, by asking it."""
     endpoint = Endpoint(url=url, protocol=protocol)

@@ -278,6 +278,31 @@ def test_a_reader_of_one_tenant_sees_no_run_of_another(two_teams: Guarded, path:
             assert (status, body.replace(FOREIGN.encode(), name.encode())) == unknown, query
 
 
+def test_a_reader_of_one_tenant_learns_nothing_of_commands_to_another(
+    two_teams: Guarded, kit: Any
+) -> None:
+    """Neither what came of them nor that they exist: as with an id that nobody gave."""
+    commands = two_teams.live.collector._commands
+    for run_id in (OWN, FOREIGN):
+        beat = kit.beat_of(kit.rank(0, 2, run_id=run_id), sent_at_s=2.0, step=11)
+        two_teams.ask("otlp_http", "POST", "/v1/metrics", TOKENS["ingest"], beat, PROTOBUF)
+        kit.eventually(lambda of=run_id: commands.snapshot.source_of(of, "", 0))
+    ids = {
+        run_id: commands.ask(run_id, "", [0], "dump_stacks", "a test") for run_id in (OWN, FOREIGN)
+    }
+    [own], [foreign] = ids[OWN], ids[FOREIGN]
+
+    def outcomes(token: str, *asked: str) -> Any:
+        status, body = two_teams.ask("metrics", "GET", f"/v1/commands?ids={','.join(asked)}", token)
+        assert status == 200
+        return json.loads(body)
+
+    assert outcomes(TEAM, foreign, own, "0123") == {"outcomes": {own: "waiting"}}
+    assert outcomes(TEAM, foreign) == outcomes(TEAM, "0123") == {"outcomes": {}}
+    for role in ("read", "operate", "admin"):
+        assert outcomes(TOKENS[role], foreign, own)["outcomes"].keys() == {foreign, own}, role
+
+
 def test_a_reader_of_one_tenant_sees_its_own_runs_and_one_of_all_sees_all(
     two_teams: Guarded,
 ) -> None:

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from otel_straggler.cli.log_lines import formatter
 from otel_straggler.collector.access.audit import Audit
 from otel_straggler.collector.access.refusals import REASONS
 from otel_straggler.collector.access.roles import NOBODY, Peer, Principal
@@ -106,3 +107,42 @@ def test_a_line_is_an_otlp_log_record_too() -> None:
     assert (attributes["audit.who"], attributes["audit.status"]) == ("alice", "200")
     assert record.time_unix_nano == 5
     assert json.loads(sent[0])
+
+
+FORGED = '2026-01-01T00:00:00.000+00:00 WARNING audit: who="alice" role="admin"'
+BREAKS = {
+    "a line feed": "\n",
+    "a return": "\r",
+    "both": "\r\n",
+    "a form feed": "\f",
+    "the next line": "\x85",
+    "a line separator": "\u2028",
+    "an escape": "\x1b[2K\x1b[1G",
+    "a bidirectional override": "\u202e",
+    "backspaces": "\b" * 80,
+    "NUL": "\0",
+}
+
+
+@pytest.mark.parametrize("what", BREAKS)
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_text_from_outside_begins_no_line_of_the_log(what: str, log_format: str) -> None:
+    """In a message, in what is logged of an error, and in the text of an error below it."""
+    outside = f"x{BREAKS[what]}{FORGED}"
+    try:
+        raise ValueError(outside)
+    except ValueError as error:
+        record = logging.makeLogRecord(
+            {"levelname": "INFO", "msg": "the shard %s: %s", "args": (outside, error)}
+        )
+        plain = formatter(log_format).format(record)
+        record.exc_info = (ValueError, error, error.__traceback__)
+        with_traceback = formatter(log_format).format(record)
+    assert len(plain.splitlines()) == 1
+    assert plain.isprintable()
+    first, *below = with_traceback.split("\n")
+    assert not first.startswith(FORGED)
+    assert all(line.startswith("  ") and line.isprintable() for line in below)
+    assert (log_format == "text") == bool(below)
+    for line in (first, *below):
+        assert len(line.splitlines()) == 1

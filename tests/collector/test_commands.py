@@ -92,6 +92,28 @@ def test_a_rank_is_told_what_is_wanted_of_it_until_it_says_what_came_of_it(
     assert live.value(semconv.COLLECTOR_COMMANDS, verb="dump_stacks", outcome="asked") == 1
 
 
+@pytest.mark.parametrize("why", sorted(semconv.REFUSALS))
+def test_who_asked_is_told_why_a_rank_refuses(live: Any, ask: Any, poll: Any, why: str) -> None:
+    """By a code of a closed list; of anything else nothing is said."""
+    (asked,) = ask(live).json()["commands"]
+    assert wanted(poll(live, done=f"{asked['id']}:refused", why=f"{asked['id']}:{why}")) == []
+    headers = {semconv.COMMANDS_TOKEN_HEADER: TOKEN}
+    reported = live.get(f"/v1/commands?ids={asked['id']}", headers).json()
+    assert reported["outcomes"] == {asked["id"]: "refused"}
+    assert reported["why"] == {asked["id"]: semconv.REFUSALS[why]}
+    assert live.value(semconv.COLLECTOR_COMMANDS, verb="dump_stacks", outcome="refused") == 1
+
+
+@pytest.mark.parametrize("why", ["", ":", ",,,", "x", "{id}", "{id}:", "{id}:<b>", "{id}:limit:x"])
+def test_a_reason_that_is_none_is_left_out(live: Any, ask: Any, poll: Any, why: str) -> None:
+    (asked,) = ask(live).json()["commands"]
+    given = why.replace("{id}", asked["id"])
+    assert wanted(poll(live, done=f"{asked['id']}:refused", why=given)) == []
+    headers = {semconv.COMMANDS_TOKEN_HEADER: TOKEN}
+    reported = live.get(f"/v1/commands?ids={asked['id']}", headers).json()
+    assert reported == {"outcomes": {asked["id"]: "refused"}}
+
+
 STRANGERS: list[tuple[int, dict[str, str]]] = [
     (0, {}),
     (1, {"session": "f" * 16}),

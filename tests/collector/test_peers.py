@@ -156,7 +156,7 @@ def test_a_run_that_comes_back_is_no_longer_moved(fleet: Fleet) -> None:
 
 def test_what_fires_for_a_run_goes_on_where_it_moves_to(fleet: Fleet) -> None:
     """Asked for once, when the run is new here."""
-    labels = {"alertname": "StragglerRankSlow", "run_id": "r", "collector": "b"}
+    labels = {"alertname": "StragglerRankStraggling", "run_id": "r", "collector": "b"}
     shown = {"labels": labels, "annotations": {"summary": "s"}, "since_ns": 5 * 10**9}
     fleet.alerts = {"b": [shown]}
     fleet.runs = {"b": [fleet.entry("r", 4.0, alerts=1)]}

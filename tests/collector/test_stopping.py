@@ -7,11 +7,13 @@ import logging
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from otel_straggler import semconv
+from otel_straggler.cli import main
 from otel_straggler.cli.collector import has_ended
 from otel_straggler.collector.history.history import History
 from otel_straggler.collector.history.reader import HistoryReader
@@ -67,6 +69,31 @@ def test_what_there_is_no_time_for_is_given_up_and_counted(kit: Any) -> None:
     assert sum(rows.values()) == 24
 
 
+@pytest.mark.parametrize(("until_ns", "unevaluated"), [(1, 3), (10**18, 0)])
+def test_a_collector_that_is_behind_scores_all_rows_before_any_verdict(
+    kit: Any, until_ns: int, unevaluated: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Verdicts take ten times as long: where there is no time for them, windows are scored all the
+    same, and it is said. No view is made in between."""
+    worker = Worker(kit.settings(), ByteBudget(1 << 30), monotonic_ns=lambda: 1)
+    worker.sign("c")
+    decoder = SpanDecoder()
+    for step in range(300):
+        for run in "abc":
+            worker.ingest(decoder.decode(kit.spans_of(kit.rank(0, 1, run_id=run), [step])), 0)
+    worker._queue.put(None)
+    worker._is_behind, worker._evaluate_until_ns = True, until_ns
+    published = []
+    evaluate = worker._publisher.evaluate
+    worker._publisher.evaluate = lambda *a, **k: published.append(1) or evaluate(*a, **k)  # type: ignore[method-assign,func-returns-value]
+    worker._run()
+    assert worker.counts().rows["scored"] == 900
+    assert worker.given_up == (0, 0)
+    assert worker._scorer.unevaluated == unevaluated
+    assert bool(unevaluated) == ("verdicts on the last steps of 3 groups" in caplog.text)
+    assert len(published) == 1
+
+
 def test_a_scoring_thread_that_does_not_end_is_not_waited_for(
     start: Start,
     kit: Any,
@@ -96,6 +123,116 @@ def test_a_scoring_thread_that_does_not_end_is_not_waited_for(
     assert kept(path)[0] == ["run"]
     let_go.set()
     live.collector._worker._thread.join(LONG_S)
+
+
+@pytest.mark.parametrize("spools", [False, True])
+def test_what_a_thread_that_does_not_end_still_had_to_score_is_counted(
+    start: Start,
+    kit: Any,
+    tmp_path: Path,
+    spools: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What it was at, and what waited for it; a spool has all of it."""
+    where = {"history__path": str(tmp_path / "h.db"), "history__spool": str(tmp_path / "spool")}
+    live = start(**(where if spools else {}))
+    let_go, is_stuck = threading.Event(), threading.Event()
+    score = live.collector._worker._observer.score
+
+    def sticks(waiting: object) -> None:
+        is_stuck.set()
+        let_go.wait()
+        score(waiting)
+
+    monkeypatch.setattr(live.collector._worker._observer, "score", sticks)
+    body = kit.spans_of(kit.rank(0, 1), range(8))
+    live.post(body)
+    assert is_stuck.wait(LONG_S)
+    for _ in range(3):
+        live.post(body)
+    live.post(kit.beat_of(kit.rank(0, 1)), "metrics")
+    live.is_stopped = True
+    live.collector.stop(within_s=1.0)
+    ending = (
+        "they are in the spool, and the next start scores them"
+        if spools
+        else "they are counted as unscored and lost. A spool (history.spool) keeps them"
+    )
+    rows = 4 * len(SpanDecoder().decode(body).batch)
+    assert live.collector.unfinished == (
+        f"no time left to score 5 accepted requests with {rows} section executions; {ending}"
+    )
+    assert live.collector.unfinished in caplog.messages
+    if spools:
+        live.collector._history.close(LONG_S)
+        start(**where)
+        assert "5 requests of the spool were replayed" in caplog.text
+    let_go.set()
+    live.collector._worker._thread.join(LONG_S)
+    assert not live.collector._worker._thread.is_alive()
+
+
+@pytest.mark.parametrize("unfinished", ["", "no time left to score 3 accepted requests"])
+def test_the_last_line_of_a_process_says_what_is_lost(
+    unfinished: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On standard error; nothing where nothing is. The exit code is that of an orderly end."""
+
+    class Ended(SimpleNamespace):
+        def start(self) -> dict[str, str]:
+            return {"metrics": "127.0.0.1:1"}
+
+        def stop(self) -> None:
+            self.unfinished = unfinished
+
+    monkeypatch.setattr("otel_straggler.collector.service.Collector", lambda _: Ended())
+    for name in ("serve_until", "freeze_garbage_collector", "exit_without_waiting"):
+        monkeypatch.setattr(f"otel_straggler.cli.collector.{name}", lambda *_: None)
+    monkeypatch.setattr("otel_straggler.cli.collector.start_serving", lambda _: None)
+    assert main(["collector"]) == 0
+    assert capsys.readouterr().err == (f"collector: {unfinished}.\n" if unfinished else "")
+
+
+def test_what_there_is_no_time_for_is_in_the_spool_and_scored_by_the_next(
+    start: Start, kit: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All of it once: windows of which one rank was scored stay open for what is left of the
+    other."""
+    where: dict[str, Any] = {"history__path": str(tmp_path / "h.db"), "scoring__grace_s": 60.0}
+    where["history__spool"] = str(tmp_path / "spool")
+    first = start(**where)
+
+    def send(to: Any, number: int, steps: range) -> None:
+        assert to.post(kit.spans_of(kit.rank(number, 2), steps)).status == 200
+
+    for number, steps in ((0, range(40)), (1, range(30))):
+        send(first, number, steps)
+    kit.eventually(lambda: first.collector._worker._through == 2)
+    first.collector._worker._give_up_at_ns = 0  # as when the time to stop is over
+    for number, steps in ((1, range(30, 40)), (0, range(40, 90)), (1, range(40, 90))):
+        send(first, number, steps)
+    kit.eventually(lambda: first.collector._worker.spooled[0] == 3)
+    first.stop(LONG_S)
+    assert first.collector.unfinished == (
+        "no time left to score 3 accepted requests with 110 section executions; they are in the "
+        "spool, and the next start scores them"
+    )
+    assert first.collector._worker.counts().rows["unscored"] == 0
+    second = start(**where)
+    assert "3 requests of the spool were replayed" in caplog.text
+    for number in (0, 1):
+        send(second, number, range(90, 130))
+
+    def columns() -> list[dict[str, Any]]:
+        result: list[dict[str, Any]] = second.get("/v1/timeline").json().get("columns", [])
+        return result
+
+    kit.eventually(lambda: columns() and columns()[-1]["last_step"] >= 119)
+    shown = [n for each in columns() for n in range(each["first_step"], each["last_step"] + 1)]
+    assert shown[:120] == list(range(120))
+    lost = {"duplicate", "superseded", "late", "unfinished", "unscored"}
+    assert {n for name, n in second.collector._worker.counts().rows.items() if name in lost} == {0}
 
 
 def test_what_fails_when_stopping_takes_nothing_else_with_it(

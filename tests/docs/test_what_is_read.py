@@ -104,7 +104,7 @@ REASONS: dict[str, list[str]] = {
     ],
     "few digits: its length is checked alongside, or it is not made a number": [
         "collector/api/commands:_key isdecimal",
-        "collector/api/pages:_whole isdecimal",
+        "collector/api/pages:whole isdecimal",
         "collector/history/spool:_number isdecimal",
         "doctor/identity:check_numbers isdigit",
         "otlp/identity:as_int isdigit",

@@ -18,6 +18,7 @@ from kubernetes_manifests import values as chart_values
 from otel_straggler.cli.group import otel_straggler
 from otel_straggler.collector.settings import CollectorSettings
 from otel_straggler.collector.settings_file import check_start, load_settings
+from otel_straggler.supervisor.settings import load_settings as load_supervisor
 
 ROOT = Path(__file__).parents[2]
 PLATFORMS = ROOT / "examples" / "platforms"
@@ -104,6 +105,28 @@ def test_every_pod_runs_as_a_user_without_rights(file: Path) -> None:
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+def test_the_collectors_pod_writes_and_reaches_nothing_but_what_it_needs() -> None:
+    """A read-only file system, limits of memory and disk, no token of the cluster, no names of
+    other services, and a network that is closed both ways but for its ports."""
+    spec = of_kind("StatefulSet")["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["resources"]["limits"].keys() >= {"memory", "ephemeral-storage"}
+    assert container["resources"]["requests"].keys() >= {"memory", "cpu"}
+    assert spec["enableServiceLinks"] is False
+    assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC"}
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert volumes["tmp"]["emptyDir"]["sizeLimit"]
+    assert volumes["grants"]["secret"]["defaultMode"] & 0o007 == 0
+    assert not any("hostPath" in volume for volume in volumes.values())
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert all(mounts[name]["readOnly"] for name in ("config", "grants"))
+    policy = of_kind("NetworkPolicy")["spec"]
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    assert policy["egress"] == []
+    assert all(rule["from"] and rule["ports"] for rule in policy["ingress"])
+
+
 def test_the_parts_of_the_manifest_fit_each_other(config_of: dict[str, str]) -> None:
     """Ports, names, probes and paths."""
     pod = of_kind("StatefulSet")["spec"]["template"]
@@ -118,9 +141,8 @@ def test_the_parts_of_the_manifest_fit_each_other(config_of: dict[str, str]) -> 
     assert of_kind("Service")["spec"]["selector"] == pod["metadata"]["labels"]
     check_command(container["args"])
     mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
-    paths = re.findall(
-        r"/(?:etc|var)/[\w/.-]+", config_of["kubernetes"] + " ".join(container["args"])
-    )
+    config = re.sub(r"#.*", "", config_of["kubernetes"])
+    paths = re.findall(r"/(?:etc|var)/[\w/.-]+", config + " ".join(container["args"]))
     assert len(paths) == 4
     for path in paths:
         assert any(path.startswith(mount) for mount in mounts), path
@@ -261,26 +283,93 @@ def test_the_image_runs_the_collector_as_a_user_without_a_name() -> None:
     assert {int(port) for line in instructions("EXPOSE") for port in line.split()} == PORTS
 
 
-def test_the_composed_service_is_on_loopback_and_may_do_nothing_else() -> None:
-    """It reads what it names, as the user of the image."""
-    folder = PLATFORMS / "compose"
-    composed = yaml.safe_load((folder / "compose.yaml").read_text())
-    service = composed["services"]["collector"]
-    assert set(service["ports"]) == {f"127.0.0.1:{port}:{port}" for port in PORTS}
+COMPOSE = PLATFORMS / "compose"
+
+
+@pytest.mark.parametrize(("name", "ports"), [("collector", PORTS), ("supervisor", {9470})])
+def test_a_composed_service_is_on_loopback_and_may_do_nothing_else(
+    name: str, ports: set[int]
+) -> None:
+    """It reads what it names, as the user of the image, within limits."""
+    composed = yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+    service = composed["services"][name]
+    assert set(service["ports"]) == {f"127.0.0.1:{port}:{port}" for port in ports}
     assert (service["user"], service["read_only"]) == ("10001:10001", True)
     assert service["cap_drop"] == ["ALL"]
     assert "no-new-privileges:true" in service["security_opt"]
-    root = folder / service["build"]["context"]
-    assert (root / service["build"]["dockerfile"]).resolve() == (
-        PLATFORMS / "container" / "Containerfile"
-    )
+    assert all("noexec" in mount and "size=" in mount for mount in service["tmpfs"])
+    assert service.keys() >= {"mem_limit", "cpus", "pids_limit"}
+    assert not service.keys() & {"privileged", "network_mode", "pid", "cap_add", "devices"}
     for volume in service["volumes"]:
-        source = volume.partition(":")[0]
-        assert source in composed["volumes"] or (folder / source).exists()
-    settings = yaml.safe_load((folder / "collector.yaml").read_text())
+        source, _, target = volume.partition(":")
+        assert source in composed["volumes"] or (COMPOSE / source).exists()
+        assert source in composed["volumes"] or target.endswith(":ro")
+    settings = yaml.safe_load((COMPOSE / f"{name}.yaml").read_text())
     assert settings["auth"]["grant_files"] == [
         f"/run/secrets/{name}" for name in service["secrets"]
     ]
+
+
+def test_the_composed_image_is_built_from_the_checkout_and_its_supervisor_is_started_by_name() -> (
+    None
+):
+    services = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
+    build = services["collector"]["build"]
+    root = COMPOSE / build["context"]
+    assert (root / build["dockerfile"]).resolve() == PLATFORMS / "container" / "Containerfile"
+    assert services["supervisor"]["profiles"] == ["supervisor"]
+    check_command(services["supervisor"]["command"])
+
+
+def test_a_supervisor_that_is_handed_out_only_says_what_it_would_do(tmp_path: Path) -> None:
+    """And none is open to a network without grants."""
+    for file in (COMPOSE / "supervisor.yaml", ROOT / "examples" / "supervisor.yaml"):
+        text = file.read_text()
+        grants = tmp_path / "grants"
+        grants.write_text("ingest team token:0123456789abcdef\n")
+        config = tmp_path / file.name
+        config.write_text(text.replace("/run/secrets/grants", str(grants)))
+        settings = load_supervisor(config)
+        assert settings.executor.kind == "print"
+        is_local = settings.server.listen.startswith("127.")
+        assert is_local or settings.auth.is_on
+        assert settings.policy.max_fleet_share <= 0.1
+
+
+HANDED_OUT = sorted(
+    path
+    for path in PLATFORMS.rglob("*")
+    if path.suffix in (".yaml", ".sbatch", ".service") and path.is_file()
+    and "files" not in path.parts and path != MONITORING
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("file", HANDED_OUT, ids=lambda file: str(file.relative_to(PLATFORMS)))
+def test_nothing_that_is_handed_out_is_open_or_has_a_secret(file: Path) -> None:
+    """Who listens on the network has grants, and TLS or a sentence why not; tokens are in files."""
+    text = file.read_text()
+    assert "insecure" not in text
+    assert not re.search(r"token:[A-Za-z0-9]{16}|password[:=]|Bearer [A-Za-z0-9]", text)
+    listens = "0.0.0.0" in text or "$listen:" in text
+    if listens:
+        assert "grant_files" in text
+        is_of_supervisor = "executor:" in text
+        assert is_of_supervisor or re.search(r"^ *#? *tls:|[Nn]o TLS", text, re.MULTILINE)
+    writes_tokens = re.search(r">\s*\"\S*\.token\"", text)
+    assert not writes_tokens or "umask 077" in text
+
+
+def test_each_team_has_a_grant_with_its_runs_and_limits() -> None:
+    """Where the documentation of a platform has grants, and the run's name is one of these."""
+    for page in ("services.md", "kubernetes.md"):
+        text = (ROOT / "docs" / "operate" / page).read_text()
+        [grant] = re.findall(r'"ingest +\S+ +sha256:\S+ ingest\)\s+(.*?)"', text)
+        limits = dict(each.split("=") for each in grant.split())
+        assert limits.keys() == {"runs", "max_runs", "max_ranks"}
+        assert limits["runs"].endswith("/")
+        example = PLATFORMS / "kubernetes" / "training-job.yaml"
+        names = text if page == "services.md" else example.read_text()
+        assert re.search(rf"OTEL_STRAGGLER_RUN_ID(=|.*\n +value: ){limits['runs']}", names), page
 
 
 UNIT = PLATFORMS / "systemd" / "otel-straggler.service"

@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -23,7 +23,14 @@ from otel_straggler.model.operator_tables import MAX_STEPS
 from otel_straggler.otlp.clients.client import Response, connection_options
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.secret import without_secrets
-from otel_straggler.semconv import DUMP_FLIGHT_RECORD, DUMP_STACKS, PROFILE
+from otel_straggler.semconv import (
+    COMMANDS_PER_HOUR,
+    DUMP_FLIGHT_RECORD,
+    DUMP_STACKS,
+    MAX_PROFILED_STEPS,
+    PROFILE,
+    REFUSALS,
+)
 from otel_straggler.strict_json import parse_json
 
 MAX_WAIT_S = 2.0
@@ -31,6 +38,8 @@ MAX_WAIT_S = 2.0
 _MAX_AT_ONCE = 16
 _MAX_REMEMBERED = 1_024
 _MAX_ID = 64
+_HOUR_S = 3_600.0
+_MAX_STEP = 2**63 - 1
 _ID = re.compile(rf"[A-Za-z0-9]{{1,{_MAX_ID}}}")
 _LOG = logging.getLogger("otel_straggler")
 
@@ -51,12 +60,47 @@ class Command(NamedTuple):
         return f"command {self.id} of the collector"
 
 
+class Allowance:
+    """What a rank does for a collector, however often it is asked: all limits are here. What it
+    writes and sends is bounded where it is made: two files of stacks, one flight record, one table
+    of operators.
+
+    >>> allowance = Allowance(lambda: 0.0)
+    >>> [allowance.why_not(Command("a", PROFILE), 0) for _ in range(5)]
+    ['', '', '', '', 'limit']
+    """
+
+    def __init__(self, monotonic_s: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic_s = monotonic_s
+        self._done_at_s = {verb: deque[float](maxlen=n) for verb, n in COMMANDS_PER_HOUR.items()}
+
+    def why_not(self, command: Command, n_profiling: int) -> str:
+        """Why a command is refused, a key of ``REFUSALS``; empty if it is not, and then it counts.
+
+        Args:
+            n_profiling: profiles that have not ended.
+        """
+        if command.verb == PROFILE and command.steps > MAX_PROFILED_STEPS:
+            return "steps"
+        if command.verb == PROFILE and n_profiling:
+            return "busy"
+        times, now_s = self._done_at_s[command.verb], self._monotonic_s()
+        if len(times) == times.maxlen and now_s - times[0] < _HOUR_S:
+            return "limit"
+        times.append(now_s)
+        return ""
+
+
 class CommandPoll:
     """Polls where heartbeats go, and nowhere else. For one thread at a time; never raises for what
     the other side says."""
 
     def __init__(
-        self, settings: ClientSettings, session_id: Callable[[], str], verbs: Verbs
+        self,
+        settings: ClientSettings,
+        session_id: Callable[[], str],
+        verbs: Verbs,
+        allowance: Allowance | None = None,
     ) -> None:
         self._settings = settings
         self._session_id = session_id
@@ -68,6 +112,9 @@ class CommandPoll:
         self._client = HttpClient(_commands_url(endpoint.url), **options)
         self._done: OrderedDict[str, str] = OrderedDict()
         self._unreported: dict[str, str] = {}
+        self._allowance = allowance or Allowance()
+        self._whys: dict[str, str] = {}
+        self._refused: Counter[str] = Counter()
         self._records: dict[str, tuple[float, Mapping[str, Any]]] = {}
         self._profiling: dict[str, AskedProfile] = {}
         self._profiles: dict[str, Mapping[str, Any]] = {}
@@ -83,6 +130,7 @@ class CommandPoll:
             return False
         self._has_logged_refusal = False
         self._unreported.clear()
+        self._whys.clear()
         self._records.clear()
         self._profiles.clear()
         for command in _commands_in(response.body):
@@ -138,6 +186,8 @@ class CommandPoll:
             asked["done"] = ",".join(
                 f"{id_}:{outcome}" for id_, outcome in self._unreported.items()
             )
+        if self._whys:
+            asked["why"] = ",".join(f"{id_}:{why}" for id_, why in self._whys.items())
         return urlencode(asked)
 
     def _do(self, command: Command) -> None:
@@ -152,8 +202,9 @@ class CommandPoll:
     def _outcome_of(self, command: Command) -> str | None:
         """None for a profile, whose outcome comes later."""
         do = self._verbs.get(command.verb)
-        if do is None:
-            _LOG.warning("command %s, %r, is refused: not known here", command.id, command.verb)
+        why = "unknown" if do is None else self._allowance.why_not(command, len(self._profiling))
+        if do is None or why:
+            self._refuse(command, why)
             return "refused"
         _LOG.warning("command %s of the collector: %s", command.id, command.verb)
         try:
@@ -169,6 +220,21 @@ class CommandPoll:
             _LOG.warning("command %s failed", command.id, exc_info=error)
             return "failed"
         return "done"
+
+    def _refuse(self, command: Command, why: str) -> None:
+        """Tell who asked; logged at the 1st, 10th, 100th such refusal, for a collector may ask on
+        and on."""
+        self._whys[command.id] = why
+        self._refused[why] += 1
+        count = self._refused[why]
+        if count == 10 ** (len(str(count)) - 1):
+            _LOG.warning(
+                "command %s, %r, is refused: %s (%d so far)",
+                command.id,
+                command.verb,
+                REFUSALS[why],
+                count,
+            )
 
     def _log_refusal(self, response: Response) -> None:
         """Once, until it works again."""
@@ -206,7 +272,8 @@ def _commands_in(body: bytes) -> Iterator[Command]:
         id_, verb = given.get("id"), given.get("verb")
         if isinstance(id_, str) and isinstance(verb, str) and _ID.fullmatch(id_):
             steps, first = given.get("steps", 1), given.get("first_step", 0)
-            if type(steps) is int and 1 <= steps <= MAX_STEPS and type(first) is int:
+            is_steps = type(steps) is int and 1 <= steps <= MAX_STEPS
+            if is_steps and type(first) is int and 0 <= first <= _MAX_STEP:
                 yield Command(id_, verb[:_MAX_ID], steps, first)
 
 

@@ -16,6 +16,7 @@ MAX_PARTS: Final = 4
 """Flight records in one poll, and as many profiles."""
 _PARTS: Final = ("flight_records", "profiles")
 _MAX_AGE_S: Final = 3_600.0
+_MAX_SHOWN: Final = 300
 
 
 def parts_of(body: bytes) -> dict[str, dict[str, Any]]:
@@ -69,4 +70,5 @@ def read_profile(content: Any, rank: int) -> OperatorTable | str:
 
 
 def wrong_command(where: str, value: object, expected: str) -> InputError:
-    return InputError.of(where, value, expected, COMMAND_REMEDY)
+    shown = value[:_MAX_SHOWN] if isinstance(value, str) else value
+    return InputError.of(where[:_MAX_SHOWN], shown, expected, COMMAND_REMEDY)

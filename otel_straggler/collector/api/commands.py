@@ -17,7 +17,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from otel_straggler.collector.api.command_answers import (
     read_record,
     wrong_command,
 )
+from otel_straggler.collector.ingest.http_messages import read_query
 from otel_straggler.collector.settings import CommandsSettings
 from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.detect.hangs.detector import HangStatus
@@ -42,6 +42,7 @@ from otel_straggler.semconv import (
     DUMP_FLIGHT_RECORD,
     HANG_VERBS,
     PROFILE,
+    REFUSALS,
     VERBS,
 )
 from otel_straggler.throttle import Throttle
@@ -57,7 +58,6 @@ MAX_RECORDED: Final = 1_024
 """Ranks of a hang that are asked for their flight records."""
 PROFILE_EXPIRES_S: Final = 1_200.0
 """A profile has to wait for its steps, for at most 15 minutes on the rank."""
-MAX_QUERY: Final = 4_096
 _WHY_NO_PROFILE: Final = {
     "failed": "the rank could not profile; see its log",
     "refused": "the rank refused; see its log",
@@ -96,6 +96,7 @@ class _Command:
     expires_s: float
     steps: Steps | None = None
     outcome: str = "waiting"
+    why: str = ""
 
     @property
     def json(self) -> dict[str, Any]:
@@ -217,7 +218,7 @@ class Commands:
         Raises:
             InputError: it is not valid.
         """
-        given = dict(parse_qsl(query[:MAX_QUERY], keep_blank_values=True, max_num_fields=10))
+        given = read_query(query)
         wanted: list[dict[str, Any]] = []
         key = _key(given)
         source = None if key is None else self.snapshot.source_of(*key)
@@ -229,7 +230,7 @@ class Commands:
                 self._take_profiles(key, source.session_id, parts.get("profiles", {}))
             with self._lock:
                 self._expire()
-                self._record_outcomes(key, source.session_id, given.get("done", ""))
+                self._record_outcomes(key, source.session_id, given)
                 wanted = [
                     command.json
                     for command in map(self._waiting.__getitem__, self._by_rank.get(key, ()))
@@ -237,17 +238,27 @@ class Commands:
                 ]
         return json.dumps({"commands": wanted}, separators=(",", ":")).encode()
 
-    def outcomes_of(self, query: str) -> dict[str, Any]:
-        """The outcomes of ``?ids=a,b``."""
-        given = dict(parse_qsl(query, keep_blank_values=True))
-        return {"outcomes": self.outcomes(given.get("ids", "").split(","))}
+    def outcomes_of(self, query: str, prefix: str = "") -> dict[str, Any]:
+        """The outcomes of ``?ids=a,b``, and why ranks refused, where they said so: of commands to
+        runs whose names begin with ``prefix``.
+
+        Raises:
+            InputError: the query cannot be read.
+        """
+        asked = self._known(read_query(query).get("ids", "").split(","), prefix)
+        whys = {id_: REFUSALS[command.why] for id_, command in asked.items() if command.why}
+        outcomes = {id_: command.outcome for id_, command in asked.items()}
+        return {"outcomes": outcomes, **({"why": whys} if whys else {})}
 
     def outcomes(self, ids: Iterable[str]) -> dict[str, str]:
         """waiting, done, failed, refused, or expired; unknown ids are left out."""
+        return {id_: command.outcome for id_, command in self._known(ids).items()}
+
+    def _known(self, ids: Iterable[str], prefix: str = "") -> dict[str, _Command]:
         with self._lock:
             self._expire()
-            both = {**self._ended, **self._waiting}
-            return {id_: both[id_].outcome for id_ in ids if id_ in both}
+            found = {id_: self._waiting.get(id_) or self._ended.get(id_) for id_ in ids}
+            return {id_: c for id_, c in found.items() if c and c.key[0].startswith(prefix)}
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """(verb, outcome) to commands so far; "asked" is all of them."""
@@ -343,14 +354,19 @@ class Commands:
         self._counts[verb, "asked"] += 1
         return command.id
 
-    def _record_outcomes(self, key: Key, session_id: str, reported: str) -> None:
-        for one in reported.split(","):
+    def _record_outcomes(self, key: Key, session_id: str, given: Mapping[str, str]) -> None:
+        whys = dict(one.split(":", 1) for one in given.get("why", "").split(",") if ":" in one)
+        for one in given.get("done", "").split(","):
             id_, _, outcome = one.partition(":")
             command = self._waiting.get(id_)
             if command is None or outcome not in _REPORTED:
                 continue
             if (command.key, command.session_id) == (key, session_id):
-                _log.info("command %s, %s of rank %d: %s", id_, command.verb, key[2], outcome)
+                command.why = whys.get(id_, "") if whys.get(id_) in REFUSALS else ""
+                _log.info(
+                    "command %s, %s of rank %d: %s%s", id_, command.verb, key[2], outcome,
+                    f", {REFUSALS[command.why]}" if command.why else "",
+                )  # fmt: skip
                 self._end(command, outcome)
 
     def _expire(self) -> None:
@@ -377,7 +393,8 @@ class Commands:
         if command.verb == DUMP_FLIGHT_RECORD and outcome in {"failed", "refused"}:
             self._receive(command.key, None, 0.0)
         if command.verb == PROFILE and outcome != "done":
-            self._receive_profile(command.key, _WHY_NO_PROFILE[outcome])
+            why = REFUSALS.get(command.why, _WHY_NO_PROFILE[outcome])
+            self._receive_profile(command.key, why)
         while len(self._ended) > MAX_REMEMBERED:
             self._ended.popitem(last=False)
 
@@ -418,6 +435,9 @@ def _key(given: Mapping[str, str]) -> Key | None:
 
 
 def run_in(query: str) -> str:
-    """The run for which a rank polls; empty if it names none."""
-    given = dict(parse_qsl(query[:MAX_QUERY], keep_blank_values=True, max_num_fields=10))
-    return given.get("run", "")
+    """The run for which a rank polls; empty if it names none.
+
+    Raises:
+        InputError: the query cannot be read.
+    """
+    return read_query(query).get("run", "")

@@ -8,14 +8,19 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Final
-from urllib.parse import parse_qsl
 
 from otel_straggler import page
 from otel_straggler.collector.access.roles import PUBLIC, READ, Role
 from otel_straggler.collector.api.cache import Answer, BusyError, PageWork
 from otel_straggler.collector.api.events import EventStreams
 from otel_straggler.collector.api.peers import LOCAL
-from otel_straggler.collector.ingest.http_messages import Head, Request, Response
+from otel_straggler.collector.ingest.http_messages import (
+    BadQueryError,
+    Head,
+    Request,
+    Response,
+    read_query,
+)
 from otel_straggler.collector.views.pages import Pages, UnknownError, check_visible
 from otel_straggler.errors import StragglerError
 
@@ -25,7 +30,6 @@ _INDEX = "index.html"
 EVENTS: Final = "/v1/events"
 _RUNS: Final = "/v1/runs"
 OF_ONE_RUN: Final = ("/v1/run", "/v1/rank", "/v1/scalars", "/v1/timeline")
-_MAX_FIELDS: Final = 20
 _FILE_LEVEL: Final = 6
 SECURITY_HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
@@ -37,10 +41,6 @@ _CACHED: Final = {"Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
 _NO_WEIGHT: Final = re.compile(r"q=0?\.?0*")
 _ZIPPED_TYPES: Final = ("text/", "image/svg+xml", _JSON)
 Query = Mapping[str, str]
-
-
-class BadQueryError(ValueError):
-    """A field of a query is wrong."""
 
 
 class PageRoutes:
@@ -56,6 +56,7 @@ class PageRoutes:
         self._run_views = run_views
         self._events = events
         self._work = work
+        self._far = PageWork()  # what waits for other shards delays nothing that is here
         self._failure = failure
         answers: tuple[Callable[[Query], Answer], ...] = (
             lambda q: run_views.run(q.get("run"), q.get("group")),
@@ -64,6 +65,9 @@ class PageRoutes:
             self._timeline,
         )
         self._json = dict(zip(OF_ONE_RUN, answers, strict=True))
+
+    def close(self) -> None:
+        self._far.close()
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -90,7 +94,9 @@ class PageRoutes:
         try:
             query, prefix = read_query(head.query), head.principal.runs
             key = head.path, prefix, tuple(sorted(query.items()))
-            answer = await self._work.do(key, partial(self._answer, head.path, query, prefix))
+            is_far = head.path in self._json and self._run_views.is_elsewhere(query.get("run"))
+            work = self._far if is_far else self._work
+            answer = await work.do(key, partial(self._answer, head.path, query, prefix))
         except BusyError as error:
             return busy(self._failure(503, str(error), head))
         except BadQueryError as error:
@@ -113,7 +119,7 @@ class PageRoutes:
     # --- JSON ------------------------------------------------------------------------------------
 
     def _rank(self, query: Query) -> Answer:
-        rank = _whole(query, "rank", minimum=0)
+        rank = whole(query, "rank", minimum=0)
         if rank is None:
             raise BadQueryError("rank is missing; it is the number of a rank")
         return self._run_views.rank(query.get("run"), query.get("group"), rank)
@@ -125,7 +131,7 @@ class PageRoutes:
         if query.get("history") == "1":
             from_s, to_s = _seconds(query, "from_s", 0.0), _seconds(query, "to_s", math.inf)
             return self._run_views.older(run, group, section, from_s, to_s)
-        after = _whole(query, "after", minimum=-1)
+        after = whole(query, "after", minimum=-1)
         return self._run_views.timeline(run, group, section, -1 if after is None else after)
 
     # --- events and files ------------------------------------------------------------------------
@@ -207,15 +213,12 @@ def _has(known: str, etag: str) -> bool:
     return "*" in tags or etag.removeprefix("W/") in tags
 
 
-def read_query(text: str) -> dict[str, str]:
-    """The last value of every field; BadQueryError if there are too many."""
-    try:
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS))
-    except ValueError as error:
-        raise BadQueryError(f"the query cannot be read: {error}") from None
+def whole(query: Query, name: str, *, minimum: int) -> int | None:
+    """A field that is a whole number; None without it.
 
-
-def _whole(query: Query, name: str, *, minimum: int) -> int | None:
+    Raises:
+        BadQueryError: it is no such number in ASCII digits, or has more than 18 of them.
+    """
     text = query.get(name)
     if text is None:
         return None

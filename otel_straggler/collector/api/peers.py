@@ -8,27 +8,33 @@ one evicts it before its silence looks like lost ranks, and the new one takes ov
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote, urlencode
 
+from otel_straggler.collector.api.peer_answers import (
+    MAX_BYTES,
+    about,
+    read_alerts,
+    read_answer,
+    read_run_list,
+    reason_of,
+)
 from otel_straggler.errors import UnavailableError
 from otel_straggler.model.alert import Alert
 from otel_straggler.otlp.clients.client import NO_ANSWER, Response
 from otel_straggler.otlp.clients.http import HttpClient
 from otel_straggler.otlp.clients.token import token_headers
-from otel_straggler.strict_json import parse_json
 
 _log = logging.getLogger(__name__)
 Json: TypeAlias = dict[str, Any]
 
 EVERY_S: Final = 2.0
 _TIMEOUT_S: Final = 5.0
-_MAX_BYTES: Final = 64 * 1024 * 1024
 MOVED_S: Final = 8.0
 """A run that a peer hears from is evicted here after so long in silence; ranks are lost after 20 s
 (``liveness.lost_after_seconds``)."""
@@ -36,8 +42,10 @@ HANDOVER_S: Final = 5.0
 """So long after a peer was first seen to have the run, the peer has asked for its alerts."""
 _FRESH_S: Final = 5.0
 _REMEMBER_S: Final = 3_600.0
-_WEB: Final = re.compile(r"https?://[^\s\"'<>]+$")
 _NOT_FOUND: Final = 404
+_AT_ONCE: Final = 2
+"""Requests of pages that wait for one shard: a slow one must not take the threads of the others."""
+_ROOM_S: Final = 1.0
 LOCAL: Final = "local"
 """Query of ``/v1/runs`` for the runs of one shard only."""
 
@@ -58,6 +66,10 @@ class Peer:
     asked_at_s: float = 0.0
     now_s: float = 0.0
     problem: str = ""
+    poll: Future[None] | None = None
+    room: threading.BoundedSemaphore = field(
+        default_factory=lambda: threading.BoundedSemaphore(_AT_ONCE)
+    )
 
     def age_s(self, run_id: str, monotonic_s: float) -> float | None:
         """Seconds since the peer heard from a run; None if it has none of the name."""
@@ -105,6 +117,7 @@ class Peers:
         self._taken: dict[str, float] = {}
         self._moved: dict[str, float] = {}
         self._fresh_there_since_s: dict[str, float] = {}
+        self._pool = ThreadPoolExecutor(max(len(self.peers), 1), "straggler-peer")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="straggler-peers", daemon=True)
 
@@ -118,6 +131,7 @@ class Peers:
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(deadline_s)
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     # --- answers ---------------------------------------------------------------------------------
 
@@ -157,22 +171,34 @@ class Peers:
             UnavailableError: it does not answer.
         """
         url = f"{peer.url}{path}?{urlencode(query)}"
-        response = self._ask(url)
+        if not peer.room.acquire(timeout=_ROOM_S):
+            remedy = "Ask again in a few seconds."
+            raise UnavailableError.of(
+                url, "no answer yet to others", "a shard that answers", remedy
+            )
+        try:
+            response = self._ask(url)
+        finally:
+            peer.room.release()
         if response.status == _NOT_FOUND:
-            raise UnknownOnPeerError(_reason(response))
-        if not response.is_success:
+            raise UnknownOnPeerError(reason_of(response))
+        try:
+            return about(read_answer(response), query.get("run"))
+        except ValueError as error:
             remedy = "Is that shard running, and is this its metrics address?"
-            value = response.error or f"HTTP {response.status}"
-            raise UnavailableError.of(url, value, "an answer of the shard that has it", remedy)
-        result: Json = parse_json(response.body, None)
-        return result
+            expected = "an answer of the shard that has it"
+            raise UnavailableError.of(url, str(error), expected, remedy) from error
 
-    def problems(self) -> tuple[str, ...]:
-        """Peers that do not answer."""
+    def problems(self, prefix: str = "") -> tuple[str, ...]:
+        """Peers that do not answer, and why; for a reader of the runs whose names begin with
+        ``prefix`` only how many these are."""
+        away = [peer for peer in self.peers if peer.problem]
+        if prefix and away:
+            of_all = f"{len(away)} of {len(self.peers)} shards"
+            return (f"{of_all} gave no list of runs; runs that are there are missing here",)
         return tuple(
             f"the shard {peer.url} does not answer ({peer.problem}); its runs are missing here"
-            for peer in self.peers
-            if peer.problem
+            for peer in away
         )
 
     def others(self) -> Iterable[Peer]:
@@ -193,8 +219,7 @@ class Peers:
 
     def tick(self) -> None:
         """Ask every peer once, and find the runs that have moved."""
-        for peer in self.peers:
-            self._poll(peer)
+        self._poll_all()
         self.version += 1
         listed = [_listed(peer) for peer in self.peers]
         if listed != self._listed:
@@ -208,23 +233,27 @@ class Peers:
         for run_id in [run_id for run_id in self._taken if run_id not in ages]:
             del self._taken[run_id]
 
+    def _poll_all(self) -> None:
+        """All at once: a slow one is not asked a second time, and not waited for."""
+        for peer in self.peers:
+            if peer.poll is None or peer.poll.done():
+                peer.poll = self._pool.submit(self._poll, peer)
+        wait([peer.poll for peer in self.peers if peer.poll is not None], EVERY_S)
+
     def _poll(self, peer: Peer) -> None:
-        response = self._ask(f"{peer.url}/v1/runs?{LOCAL}=1")
+        """Never raises."""
         try:
-            if not response.is_success:
-                raise ValueError(response.error or f"HTTP {response.status}")
-            answer = parse_json(response.body, None)
-            live = {run["run_id"]: run for run in answer["runs"] if run["is_live"]}
-            collector, now_s = str(answer["collector"]), float(answer["now_s"])
-            page_url = str(answer.get("page_url") or "")
-        except (ValueError, TypeError, KeyError) as error:
+            collector, now_s, page_url, live = read_run_list(
+                self._ask(f"{peer.url}/v1/runs?{LOCAL}=1")
+            )
+        except Exception as error:  # noqa: BLE001 - said on the page, and in the log once
             if not peer.problem:
                 _log.warning("the shard %s does not answer: %s", peer.url, error)
-            peer.problem = str(error)
+            peer.problem = str(error) or type(error).__name__
             peer.runs = {}
             return
         peer.collector, peer.runs, peer.now_s = collector, live, now_s
-        peer.page_url = page_url if _WEB.match(page_url) else peer.url
+        peer.page_url = page_url or peer.url
         peer.asked_at_s, peer.problem = self._monotonic_s(), ""
 
     def _find_moved(self, ages: Mapping[str, float], now_s: float) -> None:
@@ -252,12 +281,15 @@ class Peers:
         """A run that is new here: what fires for it at the shard that had it goes on here."""
         for peer in self.others():
             age = peer.age_s(run_id, now_s)
-            if age is None or age <= age_s or not peer.runs[run_id].get("alerts"):
+            is_its = age is not None and age > age_s and not peer.problem
+            if not is_its or not peer.runs[run_id].get("alerts"):
                 continue
-            response = self._ask(f"{peer.url}/v1/report?run={quote(run_id, safe='')}")
-            if response.is_success:
-                report = parse_json(response.body, None)["runs"].get(run_id, {})
-                self._take_over([_alert(each) for each in report.get("alerts", ())])
+            try:
+                response = self._ask(f"{peer.url}/v1/report?run={quote(run_id, safe='')}")
+                self._take_over(read_alerts(response, run_id))
+            except Exception as error:  # noqa: BLE001 - logged; the other shards are asked
+                peer.problem = f"no alerts of a run that came from there: {error}"
+                _log.warning("the shard %s: %s", peer.url, peer.problem)
 
 
 def _listed(peer: Peer) -> object:
@@ -272,23 +304,8 @@ def _is_newer(entry: Json, known: Json) -> bool:
     return (entry["received_at_s"] or 0.0) > (known["received_at_s"] or 0.0)
 
 
-def _alert(shown: Json) -> Alert:
-    return Alert(
-        labels={str(k): str(v) for k, v in shown["labels"].items()},
-        annotations={str(k): str(v) for k, v in shown["annotations"].items()},
-        starts_at_s=float(shown["since_ns"]) / 1e9,
-    )
-
-
-def _reason(response: Response) -> str:
-    try:
-        return str(parse_json(response.body, None)["error"])
-    except (ValueError, TypeError, KeyError):
-        return "its shard does not have it"
-
-
 def _get(url: str) -> Response:
-    client = HttpClient(url, timeout_s=_TIMEOUT_S, max_bytes=_MAX_BYTES)
+    client = HttpClient(url, timeout_s=_TIMEOUT_S, max_bytes=MAX_BYTES)
     try:
         headers = {"Accept": "application/json", **token_headers()}
         return client.send("GET", headers=headers)

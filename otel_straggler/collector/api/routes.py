@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
-from urllib.parse import parse_qsl
 
 from otel_straggler import semconv
 from otel_straggler.alerts.catalogue import NAMES
@@ -26,13 +25,18 @@ from otel_straggler.collector.api.events import EventStreams
 from otel_straggler.collector.api.pages import (
     EVENTS,
     OF_ONE_RUN,
-    BadQueryError,
     PageRoutes,
     accepts_gzip,
     busy,
+    whole,
+)
+from otel_straggler.collector.ingest.http_messages import (
+    BadQueryError,
+    Head,
+    Request,
+    Response,
     read_query,
 )
-from otel_straggler.collector.ingest.http_messages import Head, Request, Response
 from otel_straggler.collector.ingest.json_app import (
     JSON,
     NOT_STORED,
@@ -143,7 +147,7 @@ class Api(JsonApp):
                 lambda request: self._changed(
                     request,
                     lambda: commands.ask_for(request.content),
-                    lambda: commands.outcomes_of(request.head.query),
+                    lambda: commands.outcomes_of(request.head.query, request.head.principal.runs),
                 ),
             )
         if announce is not None:
@@ -237,6 +241,8 @@ class Api(JsonApp):
 
     def close(self) -> None:
         self._work.close()
+        if self._page is not None:
+            self._page.close()
         self._scrapes.close()
         self._trials.close()
 
@@ -287,7 +293,7 @@ class Api(JsonApp):
 
     def _runbook(self, request: Request) -> Response:
         """The chapter of an alert; all of them without one."""
-        name = dict(parse_qsl(request.head.query)).get("alert")
+        name = _query_of(request.head).get("alert")
         if name is not None and name not in NAMES:
             return self.failure(404, "no alert has this name", request.head)
         text = runbook_file(AlertSettings()) if name is None else chapter(name, AlertSettings())
@@ -296,9 +302,8 @@ class Api(JsonApp):
     async def _report(self, request: Request) -> Response:
         try:
             query = replace(_query(request.head.query), prefix=request.head.principal.runs)
-        except ValueError:
-            text = "rank must be a whole number; known are run, group and rank"
-            return self.failure(400, text, request.head)
+        except BadQueryError as error:
+            return self.failure(400, f"{error}; known are run, group and rank", request.head)
         try:
             body = await self._work.do(query, partial(self._answers.report, query))
         except BusyError as error:
@@ -315,11 +320,10 @@ def _query_of(head: Head) -> dict[str, str]:
 
 
 def _query(text: str) -> ReportQuery:
-    """Read ``run``, ``group`` and ``rank``; ValueError for a rank that is no number."""
-    given = dict(parse_qsl(text, keep_blank_values=True))
-    rank = given.get("rank")
+    """Read ``run``, ``group`` and ``rank``; BadQueryError for a rank that is no number."""
+    given = read_query(text)
     return ReportQuery(
         run_id=given.get("run"),
         group=given.get("group"),
-        rank=None if rank is None else int(rank),
+        rank=whole(given, "rank", minimum=0),
     )

@@ -157,7 +157,10 @@ class OtlpHttp:
         return Heavy(partial(self._answer, request), is_slow=_media_type(request.head) == JSON)
 
     def _poll(self, commands: Commands, request: Request) -> Response:
-        run_id = run_in(request.head.query)
+        try:
+            run_id = run_in(request.head.query)
+        except InputError as error:
+            return self.failure(400, str(error), request.head)
         if not request.head.principal.covers(run_id):
             text = f"{request.head.principal.name} may not poll for run {run_id[:100]!r}"
             self._guard.record_refusal(request.head, 403, "run", run_id)

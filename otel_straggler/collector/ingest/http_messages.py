@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from http import HTTPStatus
 from typing import Any, Protocol
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 from otel_straggler.collector.access.roles import ANYBODY, UNKNOWN, Peer, Principal
+from otel_straggler.errors import InputError
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +26,23 @@ _KNOWN_VERSIONS = frozenset({"1.0", "1.1"})
 _HOST = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(:[0-9]*)?", re.ASCII)
 """A name, an address or nothing, and a port (RFC 9110, 7.2)."""
 _AUTHORITY_END = re.compile("([/?#]|$)")
+_MAX_FIELDS = 20
+
+
+class BadQueryError(InputError):
+    """The query of a request, or a field of it, is wrong."""
+
+
+def read_query(text: str) -> dict[str, str]:
+    """The last value of every field.
+
+    Raises:
+        BadQueryError: there are too many.
+    """
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS))
+    except ValueError as error:
+        raise BadQueryError(f"the query cannot be read: {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ from otel_straggler.collector.views.snapshot import Snapshot
 from otel_straggler.collector.views.timeline import Column, timeline_json
 from otel_straggler.collector.views.world_view import WorldView
 from otel_straggler.errors import StragglerError
+from otel_straggler.model.names import MAX_NAME
 
 Json: TypeAlias = dict[str, Any]
 
@@ -87,7 +88,7 @@ class Pages:
                 entries, problems = peers.merged(entries), (*problems, *peers.problems())
             if prefix:
                 entries = [each for each in entries if each["run_id"].startswith(prefix)]
-                problems = ()
+                problems = () if peers is None else peers.problems(prefix)
             problems = (*problems, *refusals)
             return runs_json(entries, meta, self._now_s(), self._history.problem, problems)
 
@@ -106,6 +107,11 @@ class Pages:
             return Answer({**self._peers.fetch(peer, path, query), "page_url": peer.page_url})
         except UnknownOnPeerError as error:
             raise UnknownError(str(error)) from error
+
+    def is_elsewhere(self, run_id: str | None) -> bool:
+        """Whether another shard is asked for it, which may take as long as that likes."""
+        is_here = run_id is None or self._peers is None or self._live(run_id) is not None
+        return not is_here and self._peers.owner(run_id) is not None  # type: ignore[union-attr]
 
     def run(self, run_id: str | None, group: str | None) -> Answer:
         """One run; by default the first, and its costliest group."""
@@ -290,7 +296,8 @@ class Pages:
         view = one_of(worlds, group)
         if view is None:
             known = ", ".join(repr(name) for name in worlds[0].groups)
-            raise UnknownError(f"run {run_id} has no group {group!r}; it has {known}")
+            named = (group or "")[:MAX_NAME]
+            raise UnknownError(f"run {run_id} has no group {named!r}; it has {known}")
         return view
 
 
@@ -301,10 +308,11 @@ def check_visible(run_id: str, prefix: str) -> None:
 
 
 def _no_run(run_id: str) -> UnknownError:
-    return UnknownError(f"no run {run_id!r}; /v1/runs lists the known ones")
+    return UnknownError(f"no run {run_id[:MAX_NAME]!r}; /v1/runs lists the known ones")
 
 
 def _require_section(columns: Sequence[Column], section: str) -> None:
     names = list(dict.fromkeys(name for column in columns for name in column.sections))
     if section and section not in names:
-        raise UnknownError(f"no window has a section {section!r}; there are {', '.join(names)}")
+        text = f"no window has a section {section[:MAX_NAME]!r}; there are {', '.join(names)}"
+        raise UnknownError(text)

@@ -51,6 +51,7 @@ class Scorer:
         self._runs: dict[str, dict[str, WorldScorer]] = {}
         self._evicted: list[WindowScores] = []
         self.counts = self._shared.counts
+        self.unevaluated = 0
 
     def observe(self, batch: ObservationBatch, now_ns: int) -> None:
         """Observe rows; :meth:`close_due` returns the windows that became due."""
@@ -89,10 +90,15 @@ class Scorer:
         world = self._world(source)
         world.attempt("rows", partial(world.finish, source, now_ns, final_step))
 
-    def close_due(self, now_ns: int) -> list[WindowScores]:
-        """Score windows that are due, and those of evicted runs; evaluate their steps."""
+    def close_due(
+        self, now_ns: int, has_time: Callable[[], bool] = lambda: True
+    ) -> list[WindowScores]:
+        """Score windows that are due, and those of evicted runs; evaluate their steps. Worlds for
+        which there is no time wait for the next call."""
         closed, self._evicted = self._evicted, []
         for world in self._worlds():
+            if not has_time():
+                break
             closed += world.attempt("rows", partial(world.close_due, now_ns)) or ()
         limit_ns = int(self._settings.evict_run_s * 1e9)
         for run_id in list(self._runs):
@@ -100,11 +106,17 @@ class Scorer:
                 closed += self.evict(run_id)
         return closed
 
-    def close_all(self) -> list[WindowScores]:
-        """End of input: score every open window and evaluate all remaining steps."""
+    def close_all(self, has_time: Callable[[], bool] = lambda: True) -> list[WindowScores]:
+        """End of input: score every open window, and evaluate all remaining steps, world by world
+        for as long as there is time; ``unevaluated`` counts the others."""
         closed, self._evicted = self._evicted, []
         for world in self._worlds():
-            closed += world.attempt("rows", world.close_all) or ()
+            closed += world.attempt("rows", partial(world.close, "end")) or ()
+        for world in self._worlds():
+            if has_time():
+                world.attempt("rows", world.evaluate_all)
+            else:
+                self.unevaluated += 1
         return closed
 
     def verdicts(self, run_id: str) -> RunVerdicts:

@@ -144,14 +144,13 @@ class WorldScorer:
         self._retire_attempts(now_ns)
         return windows
 
-    def close_all(self) -> list[WindowScores]:
-        windows = self.close("end")
+    def evaluate_all(self) -> None:
+        """At the end of input, after ``close("end")``: verdicts of all steps that remain."""
         for _, stream in self._by_attempt():
             self._evaluate(stream.close_all_tables())
         engine = self.engine
         if engine is not None:
             self._try_verdicts(lambda: self._add_changes(engine.finish()))
-        return windows
 
     def close(self, cause: ClosedBy = "idle") -> list[WindowScores]:
         """Score every open window, before the world is evicted."""

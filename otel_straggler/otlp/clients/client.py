@@ -61,10 +61,10 @@ def parse_retry_after(value: str, now_s: float) -> float | None:
         return None
     try:
         wait_s = float(int(value))
-    except ValueError:
+    except (ValueError, OverflowError):
         try:
             wait_s = parsedate_to_datetime(value).timestamp() - now_s
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
     return min(max(wait_s, 0.0), MAX_RETRY_AFTER_S)
 
