@@ -39,7 +39,7 @@ def parse_event(line: str | bytes) -> LaunchEvent:
         if known["name"] not in LAUNCH_EVENTS:
             raise ValueError(known["name"])
         return LaunchEvent(**{**known, "ranks": tuple(known.get("ranks", ()))})
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError.of(
             "event of the launcher",
             str(line)[:200],
@@ -174,5 +174,5 @@ def read_error_file(data: Any, *, with_message: bool = True) -> tuple[RankFailur
     failure = replace(failure, kind=kind, message=failure.message if with_message else "")
     try:
         return failure, float(own.get("at_unix_s") or more.get("timestamp") or math.inf)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return failure, math.inf

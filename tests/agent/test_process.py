@@ -15,7 +15,7 @@ import pytest
 from otel_straggler.agent.config import FaultToleranceConfig
 from otel_straggler.agent.monitoring import SOCKET_VARIABLES
 from otel_straggler.agent.process import SOCKET, checked_folder, listening, locked, running_agent
-from otel_straggler.agent.ranks import RankProcess
+from otel_straggler.client.diagnostics.processes import ProcessHandle
 from otel_straggler.errors import ConfigError, UnavailableError
 
 from ..waiting import eventually
@@ -85,7 +85,7 @@ def test_an_agent_whose_launcher_was_killed_ends_with_the_last_rank(tmp_path: Pa
         assert launcher.stdout is not None
         assert launcher.stdout.readline() == b"started\n"
         node = Node(tmp_path / "node", {SOCKET_VARIABLES[0]: str(tmp_path / "node" / SOCKET)})
-        agent = RankProcess(node.agent_pid)
+        agent = ProcessHandle(node.agent_pid)
         rank = node.start(0, "print('watched', flush=True)" + WORK)
         assert rank.stdout.readline() == "watched\n"
         launcher.kill()
