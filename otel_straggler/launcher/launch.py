@@ -234,16 +234,19 @@ class Launcher:
         with os.fdopen(fd, "rb") as pipe:
             for line in pipe:
                 try:
-                    event = parse_event(line)
+                    self._receive(parse_event(line))
                 except InputError as error:
                     _say(str(error))
-                    continue
-                self._run_id = event.run_id or self._run_id
-                self._next_attempt = max(self._next_attempt, event.attempt + 1)
-                if self._progress is not None and event.name == "straggler.attempt.ended":
-                    self._progress.step = event.step
-                    self._progress.attempts = event.stuck_attempts
-                self._send(event)
+                except Exception as error:  # noqa: BLE001  torchrun would wait for its reader
+                    _say(f"an event of torchrun is not used: {error!r}")
+
+    def _receive(self, event: LaunchEvent) -> None:
+        self._run_id = event.run_id or self._run_id
+        self._next_attempt = max(self._next_attempt, event.attempt + 1)
+        if self._progress is not None and event.name == "straggler.attempt.ended":
+            self._progress.step = event.step
+            self._progress.attempts = event.stuck_attempts
+        self._send(event)
 
     def _emit(self, name: LaunchEventName, job: int, **values: Any) -> None:
         self._send(

@@ -21,8 +21,10 @@ import pytest
 
 from otel_straggler.agent import server as agent_server
 from otel_straggler.agent.beats import BeatPage
-from otel_straggler.agent.frames import encode
+from otel_straggler.agent.connections import Connection
+from otel_straggler.agent.frames import Message, ProtocolError, encode
 from otel_straggler.agent.learning import MAX_KEPT
+from otel_straggler.agent.server import AgentServer
 from otel_straggler.detect.hangs.rank_timeouts import MAX_LEARNED_S
 from otel_straggler.log_lines import TextLines, one_line
 
@@ -286,6 +288,24 @@ def test_a_thousand_silent_connections_keep_no_rank_out(
     assert before.calculate_and_set_hb_timeouts(), "a rank's connection is nobody's to take"
     for raw in held:
         raw.socket.close()
+
+
+@pytest.mark.parametrize("reason", ["connections", "full", "silent"])
+def test_a_rank_that_is_refused_for_now_connects_again(
+    make_agent: MakeAgent, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    real, refusals = AgentServer._init, iter([ProtocolError(reason, "for now")] * 2)
+
+    def init(self: AgentServer, connection: Connection, message: Message) -> None:
+        for refusal in refusals:
+            raise refusal
+        real(self, connection, message)
+
+    monkeypatch.setattr(AgentServer, "_init", init)
+    agent = make_agent()
+    make_client(4)
+    assert agent.server.rejections.counts == {reason: 2}
+    assert list(agent.server.ranks) == [4]
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,15 @@ def terminate(run: Run) -> None:
     run.process.send_signal(signal.SIGTERM)
 
 
-@pytest.mark.parametrize("end", [kill, kill_group, stop_and_kill, terminate])
+@pytest.mark.parametrize(
+    "end",
+    [
+        kill,
+        terminate,
+        pytest.param(kill_group, marks=pytest.mark.nightly),
+        pytest.param(stop_and_kill, marks=pytest.mark.nightly),
+    ],
+)
 def test_torchrun_and_an_agent_that_are_stopped_do_not_outlive_their_launcher(
     start: Start, end: Callable[[Run], None]
 ) -> None:
