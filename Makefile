@@ -160,8 +160,9 @@ soak: dev ## the long doses: ten million sections, spans over restarts, ten demo
 	$(BIN)/python -m benchmarks.collector_outage
 	$(BIN)/python -m benchmarks.soak
 
-fuzz: dev ## the property and mutation tests with 20,000 examples each, a million in C++
+fuzz: dev ## the property and mutation tests with 20,000 examples each, a million in C++; 100,000 frames for an agent
 	$(MAKE) --no-print-directory -C cuda_ext fuzz
+	OTEL_STRAGGLER_TEST_DOSE=full $(BIN)/python -m pytest --timeout 3600 tests/agent/test_hostile.py tests/checkpoint/test_streams.py
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest --timeout 3600 -m hypothesis tests
 
 clean: ## remove what make made

@@ -1,11 +1,16 @@
-"""How often something may happen: log lines, spans for others, work that costs processor time."""
+"""How often something may happen: log lines, spans for others, work that costs processor time; and
+how many strangers may wait at a door."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+Visitor = TypeVar("Visitor", bound=Hashable)
 
 
 class Throttle:
@@ -81,3 +86,56 @@ class Throttle:
             took_s = self._cpu_s() - began_s
             self.spend(min(took_s, self._last_cpu_s) if self._counts_typical else took_s)
             self._last_cpu_s = took_s
+
+
+class Places(Generic[Visitor]):
+    """Places for connections that have not proved yet who they are: few, and fewer for each
+    address. A newcomer always gets one: the oldest of its address gives way, else the oldest of the
+    address that has most. So who floods takes places from itself. For one thread.
+
+    Args:
+        all_of_them, of_one: places, and those that one address may have.
+
+    >>> places = Places[str](all_of_them=3, of_one=2)
+    >>> [places.enter(name, name[0]) for name in ("a1", "a2", "a3", "b1", "c1")]
+    [None, None, 'a1', None, 'a2']
+    """
+
+    def __init__(self, all_of_them: int, of_one: int) -> None:
+        self._all, self._of_one = all_of_them, of_one
+        self._address_of: dict[Visitor, Hashable] = {}
+        self._count = Counter[Hashable]()
+
+    def __len__(self) -> int:
+        return len(self._address_of)
+
+    def __iter__(self) -> Iterator[Visitor]:
+        """Those that have a place."""
+        return iter(self._address_of)
+
+    def __contains__(self, visitor: object) -> bool:
+        return visitor in self._address_of
+
+    def enter(self, visitor: Visitor, address: Hashable) -> Visitor | None:
+        """Give it a place; who has to go for that, and has no place from now on."""
+        gone = None
+        if self._count[address] >= self._of_one:
+            gone = self._oldest_of(address)
+        elif len(self) >= self._all:
+            gone = self._oldest_of(self._count.most_common(1)[0][0])
+        if gone is not None:
+            self.leave(gone)
+        self._address_of[visitor] = address
+        self._count[address] += 1
+        return gone
+
+    def leave(self, visitor: Visitor) -> None:
+        """It has proved who it is, or has gone. Safe to call twice."""
+        address = self._address_of.pop(visitor, None)
+        if address is not None:
+            self._count[address] -= 1
+            if not self._count[address]:
+                del self._count[address]
+
+    def _oldest_of(self, address: Hashable) -> Visitor:
+        return next(who for who, its in self._address_of.items() if its == address)

@@ -14,7 +14,9 @@ from otel_straggler.agent.config import FaultToleranceConfig
 from otel_straggler.agent.process import CONFIG, checked_folder, listening, locked
 from otel_straggler.agent.reporting import HangReports
 from otel_straggler.agent.server import AgentServer
+from otel_straggler.client.termination import end_with_parent
 from otel_straggler.errors import StragglerError
+from otel_straggler.log_lines import TextLines
 
 _LOG = logging.getLogger("otel_straggler.agent")
 _EVIDENCE = "OTEL_STRAGGLER_EVIDENCE_DIR"
@@ -22,6 +24,7 @@ _EVIDENCE = "OTEL_STRAGGLER_EVIDENCE_DIR"
 
 def main() -> int:
     """Serve until SIGTERM."""
+    end_with_parent(signal.SIGCONT)  # it sees then that the launcher has gone, also if stopped
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--ready-fd", type=int, required=True)
@@ -44,11 +47,9 @@ def main() -> int:
 
 
 def _server(config: FaultToleranceConfig, folder: Path) -> tuple[AgentServer, HangReports]:
-    logging.basicConfig(
-        level=config.log_level,
-        format="%(asctime)s otel-straggler agent %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(TextLines("otel-straggler agent"))
+    logging.basicConfig(level=config.log_level, handlers=[handler])
     reports = HangReports(os.environ)
     diagnostics = config.diagnostics_dir or os.environ.get(_EVIDENCE, "").strip()
     where = Path(diagnostics) if diagnostics else folder / "diagnostics"

@@ -9,6 +9,7 @@ stands for itself; their order of writing keeps every state in between true. Tim
 
 from __future__ import annotations
 
+import fcntl
 import mmap
 import os
 import stat
@@ -167,6 +168,10 @@ class BeatReader:
 
     def _check(self) -> None:
         found = os.fstat(self._file)
+        try:
+            fcntl.fcntl(self._file, fcntl.F_GET_SEALS)  # memory has seals: no disk, no network
+        except OSError:
+            raise ProtocolError("page", "it is no file in memory, and could be slow") from None
         if not stat.S_ISREG(found.st_mode) or found.st_size != _size(len(self._sections)):
             raise ProtocolError("page", f"a file of {found.st_size} bytes is no page of beats")
         cells = self._read(0, _HEAD)
@@ -212,15 +217,22 @@ class BeatReader:
         )
 
     def intervals(self) -> dict[str, Intervals]:
-        """All observed intervals, by :data:`INITIAL`, :data:`GAPS`, :data:`OUTSIDE`, or section."""
+        """All observed intervals, by :data:`INITIAL`, :data:`GAPS`, :data:`OUTSIDE`, or section.
+
+        Raises:
+            ProtocolError: they make no sense.
+        """
         rows = _FIRST_ROW + len(self._sections)
         cells = self._read(_HEAD + len(self._sections), rows * 2 * _BUCKETS)
+        limit_ns = monotonic_ns() - self._read(0, _HEAD)[_STARTED] + _MAX_AHEAD_NS
         names = (INITIAL, GAPS, OUTSIDE, *map(section_key, self._sections))
         result = {}
         for n, name in enumerate(names):
             row = cells[n * 2 * _BUCKETS : (n + 1) * 2 * _BUCKETS]
             if min(row) < 0:
                 raise ProtocolError("page", "an interval is negative")
+            if max(row[_BUCKETS:]) > limit_ns:
+                raise ProtocolError("page", f"an interval of {name!r:.100} began before the page")
             result[name] = Intervals(row[:_BUCKETS].tolist(), row[_BUCKETS:].tolist())
         return result
 

@@ -56,6 +56,7 @@ def _are_sections(value: object) -> bool:
         isinstance(value, Mapping)
         and len(value) <= MAX_SECTIONS
         and all(isinstance(name, str) and 0 < len(name) <= _MAX_NAME for name in value)
+        and all(map(str.isprintable, value))
         and all(map(_is_timeout, value.values()))
     )
 

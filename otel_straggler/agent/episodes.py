@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
+from otel_straggler.agent import frames
 from otel_straggler.agent.checkpoint_request import CheckpointRequest
 from otel_straggler.agent.config import FaultToleranceConfig
 from otel_straggler.agent.frames import Message
@@ -26,6 +27,7 @@ COLLECTIVE_S: Final = 5.0
 SETTLE_S: Final = 0.5
 """For the signal's handler to write."""
 _POLL_S: Final = 0.1
+_MAX_TEXT: Final = 8_192
 _LOG = logging.getLogger("otel_straggler.agent")
 _ASKED, _SIGNALLED, _WRITTEN, _DONE = range(4)
 
@@ -69,12 +71,9 @@ class Episode:
 
     def diagnosed(self, message: Message) -> None:
         """An answer of the rank."""
-        known = {
-            key: value
-            for key, value in message.items()
-            if key in {"step", "open", "stacks", "stacks_error", "collective"}
-        }
-        self.facts |= known
+        for key in ("stacks", "stacks_error", "collective"):
+            if key in message:
+                self.facts[key] = frames.text(message, key, _MAX_TEXT)
         if message.get("part") == "collective":
             self._due_s = min(self._due_s, time.monotonic())
             self._stage = min(max(self._stage, _WRITTEN), _DONE)
@@ -157,8 +156,8 @@ class Episode:
             "open_sections": {name: round(now_s - at_s, 3) for name, at_s in opened},
             "step": beats.step,
             "collective": "not known",
-            "process": describe_state(watched.process.pid),
-            **{k: v for k, v in self.facts.items() if k not in {"open", "step"} and v is not None},
+            "process": describe_state(watched.process.pid) if watched.process.is_alive else "ended",
+            **self.facts,
         }
 
     def text(self) -> str:

@@ -112,15 +112,19 @@ def whole(message: Message, key: str, minimum: int = 0, maximum: int = 2**31 - 1
 
 
 def texts(message: Message, key: str, max_items: int) -> list[str]:
-    """A field that is a list of texts without repetition.
+    """A field that is a list of printable texts without repetition.
 
     Raises:
         ProtocolError: it is not there, or something else.
     """
     value = message.get(key)
     is_list = isinstance(value, list) and len(value) <= max_items
-    if not is_list or not all(isinstance(one, str) and len(one) <= 300 for one in value):  # type: ignore[union-attr]
+    if not is_list or not all(map(_is_name, value)):  # type: ignore[arg-type]
         raise ProtocolError("field", f"{key} is {value!r:.100}; expected a list of texts")
     if len(set(value)) != len(value):  # type: ignore[arg-type]
         raise ProtocolError("field", f"{key} names something twice")
     return value  # type: ignore[return-value]
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= 300 and value.isprintable()

@@ -1,9 +1,10 @@
-"""What a request to learn timeouts comes to, from the intervals of one rank or of a node's."""
+"""The answer to a request to learn timeouts, from the intervals of one rank or of a node's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from otel_straggler.agent.beats import GAPS, INITIAL, OUTSIDE, section_key
 from otel_straggler.agent.frames import Message, ProtocolError, texts, whole
@@ -21,6 +22,9 @@ from otel_straggler.detect.hangs.rank_timeouts import (
 
 if TYPE_CHECKING:
     from otel_straggler.agent.ranks import WatchedRank
+
+MAX_KEPT: Final = 8
+"""Sets of intervals: the ranks of a node ask for the same one at about the same time."""
 
 
 def learned(
@@ -45,7 +49,7 @@ def learned(
     def of_all(key: str) -> Intervals:
         return merged(one[key] for one in observed if key in one)
 
-    if asked.get("kind") == "heartbeat":
+    if kind_of(asked) == "heartbeat":
         new = learned_heartbeat_timeouts(of_all(INITIAL), of_all(GAPS), heartbeat, rules)
         return None if new is None else {"type": "timeouts", "heartbeat": heartbeat_values(new)}
     sections = [name for name in sections if name != WARMUP]
@@ -65,38 +69,53 @@ def learned(
     return None if result is None else {"type": "timeouts", "section": section_values(result)}
 
 
+def kind_of(asked: Message) -> str:
+    """Raises: ProtocolError if it asks for something else than timeouts."""
+    kind = asked.get("kind")
+    if kind not in ("heartbeat", "section"):
+        raise ProtocolError("field", f"kind is {kind!r:.100}; expected heartbeat or section")
+    return str(kind)
+
+
 class Learned:
-    """Answers of one agent. The first rank that asks for the n-th time settles the answer for all:
-    they go on with equal timeouts, and nobody waits for anybody."""
+    """Answers of one agent. The first rank that asks for the n-th time settles the intervals for
+    all, so ranks whose timeouts are equal go on with equal ones, and nobody waits for anybody. What
+    a rank says of its own timeouts concerns no other."""
 
     def __init__(self, rules: LearningRules) -> None:
         self._rules = rules
-        self._attempt = -1
-        self._answers: dict[tuple[Any, ...], Message] = {}
+        self._kept: OrderedDict[object, dict[str, Intervals]] = OrderedDict()
 
     def answer(
-        self, watched: WatchedRank, asked: Message, ranks: Sequence[WatchedRank]
+        self,
+        watched: WatchedRank,
+        asked: Message,
+        observe: Callable[[], Sequence[Mapping[str, Intervals]]],
     ) -> Message | None:
         """None if there is not enough data yet.
+
+        Args:
+            observe: gives the intervals of all ranks of the attempt, by rank.
 
         Raises:
             ProtocolError: the request makes no sense.
         """
-        if watched.attempt != self._attempt:
-            self._attempt = watched.attempt
-            self._answers.clear()
-        what = (asked.get("kind"), asked.get("selected"), asked.get("out_of_section"))
-        key = (whole(asked, "number"), repr(what))
-        if key not in self._answers:
-            answer = learned(
-                asked,
-                [one.reader.intervals() for one in ranks if one.attempt == watched.attempt],
-                watched.sections,
-                watched.heartbeat,
-                watched.section,
-                self._rules,
-            )
-            if answer is None:
-                return None
-            self._answers[key] = answer
-        return self._answers[key]
+        sections = tuple(watched.sections)
+        key = (watched.attempt, whole(asked, "number"), kind_of(asked), sections)
+        intervals = self._kept.get(key) or _of_all(observe(), sections)
+        answer = learned(
+            asked, [intervals], sections, watched.heartbeat, watched.section, self._rules
+        )
+        if answer is not None:
+            self._kept[key] = intervals
+            while len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return answer
+
+
+def _of_all(
+    observed: Sequence[Mapping[str, Intervals]], sections: Sequence[str]
+) -> dict[str, Intervals]:
+    """Intervals of several ranks as those of one."""
+    keys = (INITIAL, GAPS, OUTSIDE, *map(section_key, sections))
+    return {key: merged(one[key] for one in observed if key in one) for key in keys}

@@ -32,6 +32,8 @@ RESTARTING_S: Final = 10.0
 GONE_S: Final = 1.0
 """The same where there is not even a socket."""
 _CHUNK: Final = 65_536
+_FOR_NOW: Final = ("connections:", "full:", "silent:")
+"""Refusals that are over soon."""
 _LOG = logging.getLogger("otel_straggler")
 
 
@@ -181,6 +183,8 @@ class Link:
                 return messages
             if messages:
                 why = messages[0].get("why", messages[0]["type"])
+                if str(why).startswith(_FOR_NOW):
+                    raise ConnectionError(why)
                 raise RankMonitorClientError(f"it answered {why!r}")
 
     def _receive(self, connected: socket.socket, frames: Frames, first: list[Message]) -> None:

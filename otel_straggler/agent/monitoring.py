@@ -17,6 +17,7 @@ from otel_straggler.agent.frames import VERSION, Message, RankMonitorClientError
 from otel_straggler.agent.link import Link
 from otel_straggler.agent.rank_diagnostics import RankDiagnostics
 from otel_straggler.client import process
+from otel_straggler.client.diagnostics.processes import started_ticks
 from otel_straggler.client.identity import detect_rank_numbers, explain_run_id
 from otel_straggler.client.recording import RECORDER
 from otel_straggler.strict_json import whole_number
@@ -127,6 +128,7 @@ class Monitoring:
             "local_rank": self._rank.local_rank,
             "attempt": detect_rank_numbers(os.environ)["attempt"].value or 0,
             "run_id": _run_id()[:300],
+            "started": started_ticks(os.getpid()),
         }
 
     def _watch(self, config: Message) -> tuple[Message, int]:

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import select
+import signal
 import socket
 import stat
 import subprocess
@@ -18,6 +19,8 @@ from typing import Final
 
 from otel_straggler.agent.config import FaultToleranceConfig
 from otel_straggler.agent.monitoring import SOCKET_VARIABLES
+from otel_straggler.client.diagnostics.processes import ProcessHandle
+from otel_straggler.client.termination import PARENT_PID
 from otel_straggler.errors import ConfigError, UnavailableError
 from otel_straggler.regular_files import (
     FOLDER_MODE,
@@ -93,12 +96,7 @@ class _Keeper:
     def stop(self) -> None:
         self._stopping.set()
         self._thread.join(STOP_S + READY_S)
-        self.process.terminate()
-        try:
-            self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        _end(self.process, STOP_S)
 
     def _run(self) -> None:
         wait_s = RESTART_S
@@ -110,7 +108,7 @@ class _Keeper:
             try:
                 self.process = self._started()
                 wait_s = RESTART_S
-            except UnavailableError as error:
+            except (UnavailableError, OSError) as error:
                 wait_s = min(2 * wait_s, MAX_RESTART_S)
                 _LOG.error("%s; trying again in %g s", error, wait_s)
 
@@ -123,7 +121,7 @@ class _Keeper:
                     *(sys.executable, "-m", "otel_straggler.agent", "--folder", self._folder),
                     *("--ready-fd", str(theirs.fileno())),
                 ],
-                env=self._environment,
+                env={**self._environment, PARENT_PID: str(os.getpid())},
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C ends the ranks first
@@ -133,9 +131,24 @@ class _Keeper:
             answer = ready.readline().decode("utf-8", "replace").strip() if is_ready else ""
         if answer == "ready":
             return process
-        process.kill()
-        process.wait()
+        _end(process, 0.0)
         raise UnavailableError(answer or f"{self._folder}: the agent ended before it listened")
+
+
+def _end(process: subprocess.Popen[bytes], after_s: float) -> None:
+    """End it by SIGTERM, by SIGKILL if it still runs after so many seconds; also one that is
+    stopped."""
+    with (
+        contextlib.suppress(ProcessLookupError),
+        contextlib.closing(ProcessHandle(process.pid)) as child,
+    ):
+        if after_s:
+            child.signal(signal.SIGTERM, signal.SIGCONT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(after_s)
+        if process.poll() is None:
+            child.signal(signal.SIGKILL)
+    process.wait()
 
 
 def checked_folder(folder: Path) -> Path:

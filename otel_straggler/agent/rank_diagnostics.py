@@ -19,6 +19,7 @@ from otel_straggler.model.flight_records import FlightRecord
 from otel_straggler.regular_files import create_folder
 
 _LOG = logging.getLogger("otel_straggler")
+_MAX_TEXT = 4_000
 
 
 class RankDiagnostics:
@@ -74,9 +75,13 @@ class RankDiagnostics:
             self._file.dump(self._announcement, head)
             outcome = {"stacks": str(self._file.path)}
         except OSError as error:
-            outcome = {"stacks_error": str(error)}
+            outcome = {"stacks_error": str(error)[:_MAX_TEXT]}
         yield {"type": "diagnosed", "part": "stacks", **place, **outcome}
-        yield {"type": "diagnosed", "part": "collective", "collective": self._collective()}
+        yield {
+            "type": "diagnosed",
+            "part": "collective",
+            "collective": self._collective()[:_MAX_TEXT],
+        }
 
     def _collective(self) -> str:
         """The oldest that is pending, else the newest; or why that is not known."""

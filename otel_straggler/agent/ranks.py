@@ -1,24 +1,14 @@
-"""One rank as its agent sees it: a process that is surely the one that connected, and its beats."""
+"""One rank as its agent sees it: the process that connected, and its beats."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from otel_straggler.agent.beats import BeatReader
-from otel_straggler.agent.frames import ProtocolError
-from otel_straggler.client.diagnostics.processes import (
-    is_stacks_signal,
-    is_stopped,
-    open_process,
-    send_signal,
-    started_ticks,
-    takes_signal,
-)
+from otel_straggler.client.diagnostics.processes import ProcessHandle, is_stacks_signal
 from otel_straggler.detect.hangs.rank_timeouts import (
     HeartbeatTimeouts,
     Overdue,
@@ -30,61 +20,6 @@ from otel_straggler.detect.hangs.rank_timeouts import (
 if TYPE_CHECKING:
     from otel_straggler.agent.connections import Connection
     from otel_straggler.agent.episodes import Episode
-
-
-class RankProcess:
-    """A process by number, begin and descriptor: a signal reaches it, or nobody.
-
-    Args:
-        pid: by the kernel's word for the connection, not by the rank's.
-
-    Raises:
-        ProtocolError: there is no such process here.
-    """
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.descriptor: int | None = None
-        try:
-            self.descriptor = open_process(pid) if pid > 0 else None
-        except OSError as error:
-            raise ProtocolError("process", f"process {pid} cannot be opened: {error}") from error
-        self._started = started_ticks(pid) if pid > 0 else ""
-        if not self._started:
-            self.close()
-            raise ProtocolError(
-                "process",
-                f"process {pid} is not visible here: ranks and agent have to share a PID namespace",
-            )
-
-    @property
-    def is_alive(self) -> bool:
-        return started_ticks(self.pid) == self._started
-
-    @property
-    def is_stopped(self) -> bool:
-        return is_stopped(self.pid)
-
-    def handles(self, number: int) -> bool:
-        """Whether it has a handler for the signal, which would else end it."""
-        return takes_signal(self.pid, number)
-
-    def signal(self, number: int) -> None:
-        """Send a signal to this very process.
-
-        Raises:
-            ProcessLookupError: it has ended; its number may be another one's now.
-            OSError: it cannot be signalled.
-        """
-        if not self.is_alive:
-            raise ProcessLookupError(f"process {self.pid} has ended")
-        send_signal(self.pid, self.descriptor, number)
-
-    def close(self) -> None:
-        if self.descriptor is not None:
-            with contextlib.suppress(OSError):
-                os.close(self.descriptor)
-            self.descriptor = None
 
 
 @dataclass(slots=True)
@@ -102,7 +37,7 @@ class WatchedRank:
     rank: int
     local_rank: int
     attempt: int
-    process: RankProcess
+    process: ProcessHandle
     reader: BeatReader
     sections: Sequence[str]
     heartbeat: HeartbeatTimeouts

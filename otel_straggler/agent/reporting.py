@@ -187,11 +187,14 @@ class TimeoutSender:
         client.close()
 
     def _send(self, client: Any, timed_out: TimedOut) -> None:
-        body = timed_out.encoded(time.time())
-        response = client.post(body, content_type="application/x-protobuf")
-        if not response.is_success and not self._has_failed:
+        try:
+            body = timed_out.encoded(time.time())
+            response = client.post(body, content_type="application/x-protobuf")
+            why = "" if response.is_success else response.error or f"HTTP {response.status}"
+        except Exception as error:  # noqa: BLE001  those of other ranks are sent all the same
+            why = repr(error)
+        if why and not self._has_failed:
             assert self._endpoint is not None
-            why = response.error or f"HTTP {response.status}"
             url = without_secrets(self._endpoint.url)
             _LOG.warning("timeouts cannot be sent to %s: %s", url, why)
-        self._has_failed = not response.is_success
+        self._has_failed = bool(why)

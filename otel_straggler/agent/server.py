@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import selectors
@@ -15,16 +16,24 @@ from typing import Any, Final
 from otel_straggler.agent import frames, learning
 from otel_straggler.agent.beats import MAX_SECTIONS, BeatReader
 from otel_straggler.agent.config import FaultToleranceConfig
-from otel_straggler.agent.connections import Connection, Peer, Rejections, peer_of
+from otel_straggler.agent.connections import Connection, Rejections, peer_of
 from otel_straggler.agent.episodes import Episode
 from otel_straggler.agent.frames import VERSION, Message, ProtocolError
-from otel_straggler.agent.ranks import RankProcess, WatchedRank
+from otel_straggler.agent.ranks import WatchedRank
 from otel_straggler.agent.timeouts_json import read_heartbeat, read_section
+from otel_straggler.detect.hangs.rank_timeouts import Intervals
+from otel_straggler.throttle import Places, Throttle
 
-MAX_CONNECTIONS: Final = 1_024
-INIT_S: Final = 30.0
+MAX_RANKS: Final = 1_024
+MAX_VISITORS, MAX_OF_PROCESS = 256, 8
+"""Connections that watch no rank: of all processes, and of one."""
+INIT_S: Final = 10.0
 """For a connection to say which rank it is."""
 _BUSY_S: Final = 0.05
+_VISITORS_S: Final = 1.0
+_MAX_ACCEPTED: Final = 64
+"""Before ranks are checked again."""
+_FULL: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _LOG = logging.getLogger("otel_straggler.agent")
 OnHang = Callable[[WatchedRank, dict[str, Any]], None]
 
@@ -54,8 +63,10 @@ class AgentServer:
         self._selector = selectors.DefaultSelector()
         self._selector.register(listening, selectors.EVENT_READ, self._accept)
         self._connections: set[Connection] = set()
+        self._visitors = Places[Connection](MAX_VISITORS, MAX_OF_PROCESS)
         self.ranks: dict[int, WatchedRank] = {}
         self.rejections = Rejections()
+        self._may_log = Throttle(1.0, burst=2.0 * MAX_RANKS)
         self._learned = learning.Learned(config.learning_rules)
         self._next_check_s = 0.0
 
@@ -65,17 +76,19 @@ class AgentServer:
         wait_s = max(0.0, self._next_check_s - now_s)
         if any(one.episode is not None and not one.episode.is_done for one in self.ranks.values()):
             wait_s = min(wait_s, _BUSY_S)
+        if self._visitors:
+            wait_s = min(wait_s, _VISITORS_S)
         if timeout_s is not None:
             wait_s = min(wait_s, timeout_s)
         for key, _ in self._selector.select(wait_s):
             key.data()
+        self._close_silent()
         is_due = time.monotonic() >= self._next_check_s
         if is_due:
             self._next_check_s = time.monotonic() + self._config.workload_check_interval
-            self._close_silent()
         for watched in tuple(self.ranks.values()):
             if is_due or watched.episode is not None:
-                self._check(watched)
+                self._check_safely(watched)
 
     def wake_on(self, file: int, do: Callable[[], None]) -> None:
         """Call ``do`` when there is something to read."""
@@ -92,26 +105,44 @@ class AgentServer:
     # --- connections -----------------------------------------------------------------------------
 
     def _accept(self) -> None:
+        for _ in range(_MAX_ACCEPTED):
+            try:
+                connected, _ = self._listening.accept()
+            except OSError as error:
+                if error.errno in _FULL:
+                    self._make_room(error)
+                return
+            self._connect(connected)
+
+    def _connect(self, connected: socket.socket) -> None:
         try:
-            connected, _ = self._listening.accept()
-        except OSError:
-            return
-        try:
-            peer = peer_of(connected)
+            connection = Connection(connected, peer_of(connected), time.monotonic())
         except OSError:
             connected.close()
             return
-        connection = Connection(connected, peer, time.monotonic())
-        if peer.uid != os.geteuid():
-            why = f"user {peer.uid} is not the agent's user {os.geteuid()}"
+        if (uid := connection.peer.uid) != os.geteuid():
+            why = f"user {uid} is not the agent's user {os.geteuid()}"
             self._refuse(connection, ProtocolError("user", why))
-        elif len(self._connections) >= MAX_CONNECTIONS:
-            self._refuse(connection, ProtocolError("connections", f"above {MAX_CONNECTIONS}"))
+            return
+        self._connections.add(connection)
+        self._selector.register(connected, selectors.EVENT_READ, lambda: self._receive(connection))
+        self._admit(connection)
+
+    def _admit(self, connection: Connection) -> None:
+        """To the places of those that watch no rank; ranks have their own."""
+        gone = self._visitors.enter(connection, connection.peer.pid)
+        if gone is not None:
+            why = f"{MAX_VISITORS} others watch no rank either, or {MAX_OF_PROCESS} of this process"
+            self._refuse(gone, ProtocolError("connections", why))
+
+    def _make_room(self, error: OSError) -> None:
+        """No descriptor is left: who watches no rank goes, the oldest first."""
+        oldest = min(self._visitors, key=lambda one: one.at_s, default=None)
+        if oldest is None:
+            self.rejections.add(ProtocolError("full", str(error)), "a connection")
+            time.sleep(_BUSY_S)  # it waits in the backlog
         else:
-            self._connections.add(connection)
-            self._selector.register(
-                connected, selectors.EVENT_READ, lambda: self._receive(connection)
-            )
+            self._refuse(oldest, ProtocolError("full", str(error)))
 
     def _receive(self, connection: Connection) -> None:
         if not connection.is_open:
@@ -119,9 +150,14 @@ class AgentServer:
         try:
             messages = connection.receive()
             for message in messages or ():
-                self._handle(connection, message)
+                if connection.is_open:
+                    self._handle(connection, message)
         except ProtocolError as error:
             self._refuse(connection, error)
+            return
+        except Exception as error:  # noqa: BLE001  one peer's message ends no agent
+            _LOG.debug("a message is not understood", exc_info=error)
+            self._refuse(connection, ProtocolError("unexpected", repr(error)[:200]))
             return
         if messages is None:
             self._drop(connection)
@@ -133,6 +169,7 @@ class AgentServer:
 
     def _drop(self, connection: Connection) -> None:
         """The connection ends; the rank is watched on."""
+        self._visitors.leave(connection)
         if connection in self._connections:
             self._connections.discard(connection)
             self._selector.unregister(connection.socket)
@@ -143,9 +180,8 @@ class AgentServer:
 
     def _close_silent(self) -> None:
         now_s = time.monotonic()
-        known = {id(one.connection) for one in self.ranks.values()}
-        for connection in tuple(self._connections):
-            if id(connection) not in known and now_s - connection.at_s > INIT_S:
+        for connection in tuple(self._visitors):
+            if now_s - connection.at_s > INIT_S:
                 self._refuse(connection, ProtocolError("silent", f"no rank after {INIT_S:g} s"))
 
     # --- messages --------------------------------------------------------------------------------
@@ -161,7 +197,7 @@ class AgentServer:
             if kind == "timeouts":
                 self._set(watched, message)
             elif kind == "calculate":
-                self._calculate(watched, message)
+                self._calculate(connection, watched, message)
             elif kind == "diagnosed":
                 if watched.episode is not None:
                     watched.episode.diagnosed(message)
@@ -178,6 +214,7 @@ class AgentServer:
         frames.whole(message, "local_rank", -1)
         frames.whole(message, "attempt")
         frames.text(message, "run_id")
+        frames.text(message, "started", 20)
         connection.init = message
         connection.send(
             {
@@ -192,18 +229,23 @@ class AgentServer:
         init = connection.init
         if init is None:
             raise ProtocolError("order", "watch before init")
+        if connection not in self._visitors:
+            raise ProtocolError("order", "watch, and this connection watches a rank already")
         sections = frames.texts(message, "sections", MAX_SECTIONS)
         heartbeat = read_heartbeat(message.get("heartbeat"))
         section = read_section(message.get("section"))
         has_stacks = "stacks" in message
         stacks_path = frames.text(message, "stacks", 4_096) if has_stacks else ""
         stacks_signal = frames.whole(message, "stacks_signal", 0, 64) if has_stacks else 0
+        if init["rank"] not in self.ranks and len(self.ranks) >= MAX_RANKS:
+            raise ProtocolError("ranks", f"{MAX_RANKS} are watched already")
         reader = BeatReader(connection.take_file(), sections)
         try:
-            process = RankProcess(connection.peer.pid)
+            process = connection.open_process()
         except ProtocolError:
             reader.close()
             raise
+        self._visitors.leave(connection)
         self._add(
             WatchedRank(
                 rank=init["rank"],
@@ -226,14 +268,16 @@ class AgentServer:
         """In place of an earlier one: the newest connection of a rank is the rank."""
         before = self.ranks.get(watched.rank)
         if before is not None:
-            if before.process.is_alive and before.process.pid != watched.process.pid:
+            is_other = before.process.is_alive and before.process.pid != watched.process.pid
+            if is_other and self._may_log.passes():
                 _LOG.warning("%s takes the place of %s, which still runs", watched, before)
             self._unwatch(before)
         self.ranks[watched.rank] = watched
         descriptor = watched.process.descriptor
         if descriptor is not None:
             self._selector.register(descriptor, selectors.EVENT_READ, lambda: self._exited(watched))
-        _LOG.info("watching %s, attempt %d", watched, watched.attempt)
+        if self._may_log.passes():
+            _LOG.info("watching %s, attempt %d", watched, watched.attempt)
 
     def _rank_of(self, connection: Connection) -> WatchedRank:
         for watched in self.ranks.values():
@@ -247,13 +291,24 @@ class AgentServer:
         if "section" in message:
             watched.section = read_section(message["section"])
 
-    def _calculate(self, watched: WatchedRank, asked: Message) -> None:
+    def _calculate(self, connection: Connection, watched: WatchedRank, asked: Message) -> None:
         id_ = frames.whole(asked, "id", 0, 2**62)
-        answer = self._learned.answer(watched, asked, list(self.ranks.values()))
+        answer = self._learned.answer(watched, asked, lambda: self._intervals(watched.attempt))
         if answer is not None:
             self._set(watched, answer)
-        assert watched.connection is not None
-        watched.connection.send({**(answer or {"type": "not_ready"}), "id": id_})
+        connection.send({**(answer or {"type": "not_ready"}), "id": id_})
+
+    def _intervals(self, attempt: int) -> list[dict[str, Intervals]]:
+        """Of all ranks of the attempt; one whose page makes no sense is watched no longer, whoever
+        asked."""
+        result = []
+        for watched in tuple(self.ranks.values()):
+            if watched.attempt == attempt:
+                try:
+                    result.append(watched.reader.intervals())
+                except ProtocolError as error:
+                    self._distrust(watched, error)
+        return result
 
     # --- checks ----------------------------------------------------------------------------------
 
@@ -268,8 +323,24 @@ class AgentServer:
         if watched.process.descriptor is not None:
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(watched.process.descriptor)
-        watched.connection = None
+        connection, watched.connection = watched.connection, None
         watched.close()
+        if connection is not None and connection.is_open:
+            connection.at_s = time.monotonic()
+            self._admit(connection)
+
+    def _distrust(self, watched: WatchedRank, error: ProtocolError) -> None:
+        self.rejections.add(error, f"the page of {watched}")
+        if self._may_log.passes():
+            _LOG.error("%s is watched no longer: %s", watched, error)
+        self._unwatch(watched)
+
+    def _check_safely(self, watched: WatchedRank) -> None:
+        try:
+            self._check(watched)
+        except Exception:  # noqa: BLE001  the others are checked as well
+            if self._may_log.passes():
+                _LOG.exception("%s could not be checked now; it is watched on", watched)
 
     def _check(self, watched: WatchedRank) -> None:
         if not watched.process.is_alive:
@@ -281,9 +352,7 @@ class AgentServer:
                 return
             exceeded, beats = watched.overdue()
         except ProtocolError as error:
-            self.rejections.add(error, Peer(watched.process.pid, os.geteuid()))
-            _LOG.error("%s is watched no longer: %s", watched, error)
-            self._unwatch(watched)
+            self._distrust(watched, error)
             return
         if exceeded and watched.episode is None:
             watched.episode = Episode(watched, exceeded, self._config, self._folder, self._on_hang)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from otel_straggler.agent.beats import MAX_SECTIONS
 from otel_straggler.agent.frames import ProtocolError
 from otel_straggler.detect.hangs.rank_timeouts import HeartbeatTimeouts, SectionTimeouts
+
+_MAX_S: Final = sys.float_info.max
 
 
 def heartbeat_values(timeouts: HeartbeatTimeouts) -> dict[str, Any]:
@@ -42,7 +45,7 @@ def read_section(values: Any) -> SectionTimeouts:
     its = _mapping(values)
     section = _mapping(its.get("section"))
     calculated = its.get("calculated_sections", [])
-    if not all(isinstance(name, str) for name in section):
+    if len(section) > MAX_SECTIONS or not all(isinstance(name, str) for name in section):
         raise ProtocolError("timeouts", f"{section!r:.100} are no sections")
     if not isinstance(calculated, (list, tuple, set, frozenset)):
         raise ProtocolError("timeouts", f"{calculated!r:.100} are no names of sections")
@@ -64,6 +67,6 @@ def _timeout(value: Any) -> float | None:
     if value is None:
         return None
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or value <= 0:
+    if not is_number or not 0 < value <= _MAX_S:  # a whole number may be larger, NaN is neither
         raise ProtocolError("timeouts", f"{value!r:.100} is no timeout in seconds")
     return float(value)

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 import click
 
-from otel_straggler.cli.log_lines import formatter
 from otel_straggler.collector.settings_file import (
     check_start,
     flag_of,
     flag_rows,
     load_settings,
 )
+from otel_straggler.log_lines import formatter
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _log = logging.getLogger(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -25,14 +26,7 @@ from otel_straggler.cli.hang_targets import (
     find_targets,
 )
 from otel_straggler.cli.text import printable
-from otel_straggler.client.diagnostics.processes import (
-    is_stacks_signal,
-    is_stopped,
-    open_process,
-    send_signal,
-    started_ticks,
-    takes_signal,
-)
+from otel_straggler.client.diagnostics.processes import ProcessHandle, is_stacks_signal
 from otel_straggler.detect.hangs.stacks import own_frame
 from otel_straggler.errors import InputError
 from otel_straggler.model.diagnostics import StacksDump, StacksHead, parse_dumps
@@ -56,32 +50,36 @@ def find_py_spy() -> str | None:
 
 
 def take_stacks(target: Target, py_spy: str | None, *, native: bool) -> tuple[StacksDump, str]:
-    """The stacks of now, and a remark; appended to the target's file if it has one.
+    """The stacks of now, and a remark; appended to the target's file if it has one. The process is
+    opened before it is checked, so it cannot become another one in between.
 
     Raises:
         InputError: neither way works.
     """
-    if not started_ticks(target.pid):
-        raise InputError("there is no such process")
-    if target.path is not None:
-        check_origin(target, target.path)
-    else:
-        check_rank(target)
-    remark = ""
-    if py_spy is not None:
-        try:
-            return _by_py_spy(target, py_spy, native=native), ""
-        except InputError as error:
-            remark = str(error)
     try:
-        return _by_signal(target), remark
-    except InputError as error:
-        raise InputError("; ".join(filter(None, (remark, str(error))))) from None
+        process = ProcessHandle(target.pid)
+    except OSError as error:
+        raise InputError("there is no such process") from error
+    with contextlib.closing(process):
+        if target.path is not None:
+            check_origin(target, target.path)
+        else:
+            check_rank(target)
+        remark = ""
+        if py_spy is not None:
+            try:
+                return _by_py_spy(target, process, py_spy, native=native), ""
+            except InputError as error:
+                remark = str(error)
+        try:
+            return _by_signal(target, process), remark
+        except InputError as error:
+            raise InputError("; ".join(filter(None, (remark, str(error))))) from None
 
 
-def _by_py_spy(target: Target, py_spy: str, *, native: bool) -> StacksDump:
+def _by_py_spy(target: Target, process: ProcessHandle, py_spy: str, *, native: bool) -> StacksDump:
     command = [py_spy, "dump", "--json", "--pid", str(target.pid)]
-    if is_stopped(target.pid):
+    if process.is_stopped:
         command.append("--nonblocking")  # it cannot be stopped once more
     if native:
         command.append("--native")
@@ -91,6 +89,8 @@ def _by_py_spy(target: Target, py_spy: str, *, native: bool) -> StacksDump:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"py-spy: {error}") from error
+    if not process.is_alive:
+        raise InputError("it has ended meanwhile: what py-spy saw may be another process")
     if done.returncode != 0:
         output = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no reason given"]
         raise InputError(f"py-spy could not: {output[0][:300]}")
@@ -103,7 +103,7 @@ def _by_py_spy(target: Target, py_spy: str, *, native: bool) -> StacksDump:
     return dumps[0]
 
 
-def _by_signal(target: Target) -> StacksDump:
+def _by_signal(target: Target, process: ProcessHandle) -> StacksDump:
     """The handler is in C, so the GIL does not matter."""
     number = whole_number(target.head.signal)
     if target.path is None or number is None:
@@ -111,11 +111,11 @@ def _by_signal(target: Target) -> StacksDump:
             "it has announced no signal for its stacks (OTEL_STRAGGLER_EVIDENCE_DIR), and without "
             "py-spy there is no other way"
         )
-    if is_stopped(target.pid):
+    if process.is_stopped:
         raise InputError("it is stopped (SIGSTOP, a debugger): it can write nothing")
     if not is_stacks_signal(number):
         raise InputError(f"it announces signal {number}, which is none for stacks")
-    before = _send(target, target.path, number)
+    before = _send(target, process, target.path, number)
     for text in _settled(target.path, before):
         dumps = parse_dumps(text)
         if dumps and dumps[-1].threads:
@@ -123,23 +123,17 @@ def _by_signal(target: Target) -> StacksDump:
     raise InputError("it did not answer its signal: is it in a call of the kernel (state D)?")
 
 
-def _send(target: Target, path: Path, number: int) -> int:
-    """Ask by signal; returns the size of the file before. The process is opened before it is
-    checked, so it cannot become another one in between."""
-    process = None
+def _send(target: Target, process: ProcessHandle, path: Path, number: int) -> int:
+    """Ask by signal; returns the size of the file before."""
     try:
-        process = open_process(target.pid)
         check_origin(target, path)
-        if not takes_signal(target.pid, number):
+        if not process.handles(number):
             raise InputError(f"it takes signal {number} no longer")
         before = path.lstat().st_size
         _append(path, _head(target, "signal").text())
-        send_signal(target.pid, process, number)
+        process.signal(number)
     except OSError as error:
         raise InputError(f"it cannot be sent a signal: {error.strerror or error}") from error
-    finally:
-        if process is not None:
-            os.close(process)
     return before
 
 

@@ -52,9 +52,13 @@ PARENT_PID: Final = "OTEL_STRAGGLER_PARENT_PID"
 _PR_SET_PDEATHSIG: Final = 1
 
 
-def end_with_parent(number: signal.Signals) -> int:
+def end_with_parent(number: signal.Signals, *, also_stopped: bool = False) -> int:
     """Have the kernel send this process a signal when its parent dies, however it does (Linux), or
     at once where the parent is dead already.
+
+    Args:
+        also_stopped: a process that SIGSTOP has stopped goes on then, and gets it, too. SIGKILL
+            needs no such thing. Sets a handler for SIGCONT.
 
     Returns:
         The parent's process id; 0 if the parent has not asked for it by ``PARENT_PID``, which is
@@ -63,8 +67,16 @@ def end_with_parent(number: signal.Signals) -> int:
     parent = int(os.environ.pop(PARENT_PID, "0") or "0")
     if parent == 0:
         return 0
+
+    def continued(_number: int, _frame: FrameType | None) -> None:
+        if os.getppid() != parent:
+            signal.raise_signal(number)
+
+    if also_stopped:
+        signal.signal(signal.SIGCONT, continued)
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))
+        sent = signal.SIGCONT if also_stopped else number
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(sent))
     if os.getppid() != parent:
         signal.raise_signal(number)
     return parent

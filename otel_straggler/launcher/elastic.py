@@ -19,10 +19,6 @@ import sys
 import time
 from typing import Any, Final
 
-from torch.distributed import run as torchrun
-from torch.distributed.elastic.multiprocessing import SignalException
-from torch.distributed.launcher import api
-
 from otel_straggler.client.identity import named_run_id
 from otel_straggler.client.run_names import new_run_name
 from otel_straggler.client.settings import node_name
@@ -39,6 +35,14 @@ from otel_straggler.launcher.progress import Progress
 from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.semconv import LaunchEventName
 from otel_straggler.strict_json import parse_object
+
+_IS_PROGRAM: Final = __name__ == "__main__"
+_LAUNCHER: Final = end_with_parent(signal.SIGTERM, also_stopped=True) if _IS_PROGRAM else 0
+"""Its process, watched from before torch is imported, which takes seconds."""
+
+from torch.distributed import run as torchrun  # noqa: E402
+from torch.distributed.elastic.multiprocessing import SignalException  # noqa: E402
+from torch.distributed.launcher import api  # noqa: E402
 
 ATTEMPT: Final = "OTEL_STRAGGLER_ATTEMPT"
 RUN_ID: Final = "OTEL_STRAGGLER_RUN_ID"
@@ -215,7 +219,7 @@ def _ignore_signals() -> None:
 
 def main() -> None:
     """Run torchrun with the arguments of this process."""
-    ReportingAgent.launcher_pid = end_with_parent(signal.SIGTERM)
+    ReportingAgent.launcher_pid = _LAUNCHER
     # A signal while torchelastic starts ranks leaves it without those that it has started: it ends
     # as if there were none. The kernel ends them then, and where torchrun is killed.
     os.environ[PARENT_PID] = str(os.getpid())

@@ -170,5 +170,5 @@ def read_error_file(data: Any, *, with_message: bool = True) -> tuple[RankFailur
     failure = replace(failure, kind=kind, message=failure.message if with_message else "")
     try:
         return failure, float(own.get("at_unix_s") or more.get("timestamp") or math.inf)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return failure, math.inf

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
+from otel_straggler.client.diagnostics.processes import ProcessHandle
 from otel_straggler.client.settings import is_switched_off
 from otel_straggler.client.termination import PARENT_PID
 from otel_straggler.errors import InputError
@@ -22,6 +23,7 @@ from otel_straggler.launcher.events import exit_reason, exit_text, parse_event
 from otel_straggler.launcher.options import RunOptions
 from otel_straggler.launcher.plan import LaunchPlan, log_options, make_plan
 from otel_straggler.launcher.reports import EventLog, SupervisorReports, Telemetry
+from otel_straggler.log_lines import one_line
 from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.semconv import LaunchEventName
 
@@ -33,6 +35,12 @@ _MODULE: Final = "otel_straggler.launcher.elastic"
 _SIGNALS: Final = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 _SIGNAL_CODE: Final = 128
 _MAX_LINE: Final = 1 << 20
+_SHUTDOWN_S: Final = 30.0
+"""Of torchelastic, for ranks to end before it sends them SIGKILL."""
+_SHUTDOWN_VARIABLE: Final = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+_MAX_DIGITS: Final = 9
+_MARGIN_S: Final = 30.0
+"""For torchrun beyond that; then it is stuck."""
 _READ_S: Final = 5.0
 
 
@@ -51,7 +59,9 @@ def launch(
     env = dict(os.environ if environment is None else environment)
     plan = make_plan(options, env)
     with contextlib.ExitStack() as stack:
-        stop = stack.enter_context(_signals(getattr(options.given, "signals_to_handle", _SIGNALS)))
+        stop = Stop(_end_s(options.given, env))
+        names = getattr(options.given, "signals_to_handle", _SIGNALS)
+        stack.enter_context(_signals(names, stop))
         launcher = Launcher(plan, [*log_options(options, plan.folder), *command], stop)
         stack.callback(launcher.close)
         if plan.agent is not None:
@@ -69,23 +79,65 @@ class Ending(NamedTuple):
 
 
 class Stop:
-    """The first signal that asked the launcher to end, and the process that it is passed on to."""
+    """The first signal that asked the launcher to end, and the process that it is passed on to.
 
-    def __init__(self) -> None:
+    Args:
+        end_s: for that process to end; then it gets SIGKILL, and its ranks with it.
+    """
+
+    def __init__(self, end_s: float) -> None:
         self.signal_number = 0
-        self.process: subprocess.Popen[bytes] | None = None
+        self._end_s = end_s
+        self._process: ProcessHandle | None = None
+        self._killer: threading.Timer | None = None
         self._is_set = threading.Event()
 
     def handle(self, number: int, _frame: Any) -> None:
         """A signal handler."""
         self.signal_number = self.signal_number or number
         self._is_set.set()
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(number)
+        self._pass_on(number)
 
     def wait(self, seconds: float) -> bool:
         """Whether there was one, at the latest after so many seconds."""
         return self._is_set.wait(seconds)
+
+    @contextlib.contextmanager
+    def passing_on_to(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
+        """Meanwhile signals go to this child as well; one that came before it was there, too."""
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(ProcessLookupError):  # it has ended already
+                self._process = ProcessHandle(child.pid)
+                stack.callback(self._process.close)
+            stack.callback(self._forget)
+            if self.signal_number:
+                self._pass_on(self.signal_number)
+            yield
+
+    def _pass_on(self, number: int) -> None:
+        """Also to a child that SIGSTOP has stopped."""
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(OSError):
+            process.signal(number, signal.SIGCONT)
+        if self._killer is None:
+            self._killer = threading.Timer(self._end_s, self._kill, (process, number))
+            self._killer.daemon = True
+            self._killer.start()
+
+    def _kill(self, process: ProcessHandle, number: int) -> None:
+        name = signal.Signals(number).name
+        _say(f"torchrun still runs {self._end_s:g} s after {name}: it gets SIGKILL, its ranks too")
+        with contextlib.suppress(OSError):
+            process.signal(signal.SIGKILL)
+
+    def _forget(self) -> None:
+        self._process = None
+        if self._killer is not None:
+            self._killer.cancel()
+            self._killer.join()
+            self._killer = None
 
 
 class Launcher:
@@ -101,6 +153,7 @@ class Launcher:
         log = EventLog(plan.folder / f"events-{plan.node}.jsonl")
         self._next_attempt = log.next_attempt(plan.run_id)
         self._sinks: list[Any] = [log]
+        self._failed: set[type] = set()
         supervisor = SupervisorReports.of(plan.environment)
         if supervisor is not None:
             self._sinks.append(supervisor)
@@ -161,13 +214,10 @@ class Launcher:
             )
         finally:
             os.close(write_fd)
-        self._stop.process = process
-        if self._stop.wait(0.0):  # it came before there was a process to pass it on to
-            process.send_signal(self._stop.signal_number)
         reader = threading.Thread(target=self._read, args=(read_fd,), name="events", daemon=True)
         reader.start()
-        code = process.wait()
-        self._stop.process = None
+        with self._stop.passing_on_to(process):
+            code = process.wait()
         reader.join(_READ_S)
         is_finished = self._plan.finished_flag.exists()
         self._emit(
@@ -185,16 +235,19 @@ class Launcher:
         with os.fdopen(fd, "rb") as pipe:
             while line := pipe.readline(_MAX_LINE):
                 try:
-                    event = parse_event(line)
+                    self._receive(parse_event(line))
                 except InputError as error:
                     _say(str(error))
-                    continue
-                self._run_id = event.run_id or self._run_id
-                self._next_attempt = max(self._next_attempt, event.attempt + 1)
-                if self._progress is not None and event.name == "straggler.attempt.ended":
-                    self._progress.step = event.step
-                    self._progress.attempts = event.stuck_attempts
-                self._send(event)
+                except Exception as error:  # noqa: BLE001  torchrun would wait for its reader
+                    _say(f"an event of torchrun is not used: {error!r}")
+
+    def _receive(self, event: LaunchEvent) -> None:
+        self._run_id = event.run_id or self._run_id
+        self._next_attempt = max(self._next_attempt, event.attempt + 1)
+        if self._progress is not None and event.name == "straggler.attempt.ended":
+            self._progress.step = event.step
+            self._progress.attempts = event.stuck_attempts
+        self._send(event)
 
     def _emit(self, name: LaunchEventName, job: int, **values: Any) -> None:
         self._send(
@@ -210,8 +263,14 @@ class Launcher:
         )
 
     def _send(self, event: LaunchEvent) -> None:
+        """One that fails keeps no other from its event, and nobody from reading the next."""
         for sink in self._sinks:
-            sink.add(event)
+            try:
+                sink.add(event)
+            except Exception as error:  # noqa: BLE001  torchrun would wait for its reader
+                if type(sink) not in self._failed:
+                    _say(f"events are not kept by {type(sink).__name__}: {error!r}")
+                self._failed.add(type(sink))
 
 
 def run_jobs(
@@ -258,18 +317,25 @@ def run_jobs(
     )
 
 
+def _end_s(given: Any, env: Mapping[str, str]) -> float:
+    """Seconds in which torchrun ends its ranks and itself after a signal."""
+    named = getattr(given, "shutdown_timeout", None)
+    text = str(env.get(_SHUTDOWN_VARIABLE, "") if named is None else named)
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS
+    return (int(text) if is_number else _SHUTDOWN_S) + _MARGIN_S
+
+
 @contextlib.contextmanager
-def _signals(names: str) -> Iterator[Stop]:
+def _signals(names: str, stop: Stop) -> Iterator[None]:
     """Handles the signals that torchrun handles, and puts the handlers back at the end."""
-    stop = Stop()
     numbers = [getattr(signal, name.strip(), None) for name in names.split(",")]
     before = {n: signal.signal(n, stop.handle) for n in numbers if isinstance(n, signal.Signals)}
     try:
-        yield stop
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
 def _say(text: str) -> None:
-    print(f"otel-straggler: {text}", file=sys.stderr, flush=True)  # noqa: T201
+    print(f"otel-straggler: {one_line(text)}", file=sys.stderr, flush=True)  # noqa: T201

@@ -148,6 +148,7 @@ class Telemetry:
         self._started_at_s = time.time()
         self._totals = Totals()
         self._newest: LaunchEvent | None = None
+        self._has_failed = False
         self._queue: queue.Queue[LaunchEvent | None] = queue.Queue(_MAX_QUEUED)
         self._thread = threading.Thread(target=self._work, name="launch-events", daemon=True)
 
@@ -177,12 +178,21 @@ class Telemetry:
         )
         metrics = client_for(self._endpoints.metrics, "metrics")
         try:
-            while self._step(sender, metrics):
+            while self._step_safely(sender, metrics):
                 pass
             sender.send_before(time.monotonic() + _END_S)
         finally:
             sender.close()
             metrics.close()
+
+    def _step_safely(self, sender: SpanSender, metrics: Any) -> bool:
+        try:
+            return self._step(sender, metrics)
+        except Exception as error:  # noqa: BLE001  the next event is sent all the same
+            if not self._has_failed:
+                _LOG.warning("otel-straggler: an event of the launcher is not sent: %r", error)
+            self._has_failed = True
+            return True
 
     def _step(self, sender: SpanSender, metrics: Any) -> bool:
         """Wait for an event, or for the time to repeat; False at the end."""

@@ -29,6 +29,7 @@ SUPERVISOR_TOKEN_VARIABLE: Final = "OTEL_STRAGGLER_SUPERVISOR_TOKEN_FILE"  # noq
 MAX_WAITING: Final = 1_000
 """Reports; the oldest gives way."""
 TIMEOUT_S: Final = 5.0
+_NOT_SENT: Final = 400
 _REFUSED_TOKEN: Final = frozenset({401, 403})
 """May be corrected while reports wait: tokens are renewed in place."""
 
@@ -87,7 +88,10 @@ class ReportSender:
     def _run(self) -> None:
         failed = 0
         while (report := self._next()) is not None:
-            response = self._post(report)
+            try:
+                response = self._post(report)
+            except Exception as error:  # noqa: BLE001  the next report is sent all the same
+                response = Response(_NOT_SENT, error=repr(error))
             if is_retryable(response) or response.status in _REFUSED_TOKEN:
                 failed += 1
                 self._log_failure(response)

@@ -19,11 +19,15 @@ import pytest
 from otel_straggler.agent.beats import BeatPage, BeatReader
 from otel_straggler.agent.connections import Connection, Peer, Rejections
 from otel_straggler.agent.frames import MAX_FRAME, Frames, ProtocolError, encode
+from otel_straggler.client.diagnostics.processes import started_ticks
 
 from ..waiting import eventually
 from .conftest import LocalAgent, MakeAgent, MakeClient
 
-INIT = {"type": "init", "version": 1, "rank": 1, "local_rank": 0, "attempt": 0, "run_id": ""}
+INIT = {
+    "type": "init", "version": 1, "rank": 1, "local_rank": 0, "attempt": 0, "run_id": "",
+    "started": started_ticks(os.getpid()),
+}  # fmt: skip
 TIMEOUTS: dict[str, Any] = {"heartbeat": {}, "section": {"section": {}}}
 WATCH = {"type": "watch", "sections": [], **TIMEOUTS}
 
@@ -33,9 +37,10 @@ class Raw:
 
     def __init__(self, agent: LocalAgent) -> None:
         self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(30)
         self.socket.connect(str(agent.folder / "agent.sock"))
+        self.socket.settimeout(30)
         self._frames = Frames()
+        self._answers: list[Any] = []
 
     def send(self, *messages: Any, file: int | None = None) -> None:
         data = b"".join(one if isinstance(one, bytes) else encode(one) for one in messages)
@@ -44,9 +49,17 @@ class Raw:
         else:
             socket.send_fds(self.socket, [data], [file])
 
+    def answer(self) -> Any:
+        """The next one."""
+        while not self._answers:
+            data = self.socket.recv(65_536)
+            assert data, "the agent has closed the connection"
+            self._answers += list(self._frames.add(data))
+        return self._answers.pop(0)
+
     def answers(self) -> list[Any]:
         """All until the agent closes the connection."""
-        result = []
+        result, self._answers = self._answers, []
         with self.socket, contextlib.suppress(ConnectionResetError):
             while data := self.socket.recv(65_536):
                 result += list(self._frames.add(data))
@@ -219,12 +232,15 @@ def test_a_connection_that_says_nothing_is_closed_after_a_while(
 def test_there_are_not_arbitrarily_many_connections(
     make_agent: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("otel_straggler.agent.server.MAX_CONNECTIONS", 2)
+    """The oldest that watches no rank gives way."""
+    monkeypatch.setattr("otel_straggler.agent.server.MAX_VISITORS", 2)
     agent = make_agent()
     first, second, third = (Raw(agent) for _ in range(3))
-    assert third.answers()[-1]["why"].startswith("connections")
-    first.socket.close()
-    second.socket.close()
+    assert first.answers()[-1]["why"].startswith("connections")
+    for raw in (second, third):
+        raw.send(INIT)
+        assert raw.socket.recv(10)
+        raw.socket.close()
 
 
 FOREIGN = """

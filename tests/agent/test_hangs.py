@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from otel_straggler.agent.ranks import RankProcess
 from otel_straggler.model.diagnostics import parse_dumps
 
 from ..waiting import eventually
@@ -216,23 +215,6 @@ def test_an_agent_that_could_not_run_for_a_while_does_not_blame_its_ranks(
         time.sleep(0.2)
         assert rank.poll() is None
         assert node.hangs == []
-
-
-def test_a_signal_never_reaches_another_process_with_the_same_number(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from otel_straggler.agent import ranks
-
-    process = RankProcess(os.getpid())
-    sent: list[int] = []
-    monkeypatch.setattr(ranks, "send_signal", lambda *arguments: sent.append(arguments[2]))
-    process.signal(signal.SIGCONT)
-    assert sent == [signal.SIGCONT]
-    monkeypatch.setattr(ranks, "started_ticks", lambda _: "1")
-    with pytest.raises(ProcessLookupError):
-        process.signal(signal.SIGKILL)
-    assert sent == [signal.SIGCONT]
-    process.close()
 
 
 def test_diagnostics_are_files_of_this_user_alone(run_node: RunNode, tmp_path: Path) -> None:

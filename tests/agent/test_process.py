@@ -15,7 +15,7 @@ import pytest
 from otel_straggler.agent.config import FaultToleranceConfig
 from otel_straggler.agent.monitoring import SOCKET_VARIABLES
 from otel_straggler.agent.process import SOCKET, checked_folder, listening, locked, running_agent
-from otel_straggler.agent.ranks import RankProcess
+from otel_straggler.client.diagnostics.processes import ProcessHandle
 from otel_straggler.errors import ConfigError, UnavailableError
 
 from ..waiting import eventually
@@ -79,13 +79,34 @@ with running_agent(config, folder=sys.argv[1], environment=dict(os.environ)):
 """
 
 
+def test_an_agent_that_cannot_be_started_at_once_is_started_later(
+    run_node: RunNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread that starts it ended, silently, when no process could be made for a moment."""
+    real, failures = subprocess.Popen, iter([OSError(11, "Resource temporarily unavailable")])
+
+    def popen(*arguments: Any, **more: Any) -> Any:
+        for error in failures:
+            raise error
+        return real(*arguments, **more)
+
+    with run_node() as node:
+        first = node.agent_pid
+        monkeypatch.setattr("otel_straggler.agent.process.subprocess.Popen", popen)
+        os.kill(first, signal.SIGKILL)
+        lock = node.folder / "agent.lock"
+        eventually(lambda: lock.read_text() not in {"", str(first)})
+        monkeypatch.undo()
+    assert "Resource temporarily unavailable; trying again in 1 s" in caplog.text
+
+
 def test_an_agent_whose_launcher_was_killed_ends_with_the_last_rank(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LAUNCHER, str(tmp_path / "node")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
         assert launcher.stdout is not None
         assert launcher.stdout.readline() == b"started\n"
         node = Node(tmp_path / "node", {SOCKET_VARIABLES[0]: str(tmp_path / "node" / SOCKET)})
-        agent = RankProcess(node.agent_pid)
+        agent = ProcessHandle(node.agent_pid)
         rank = node.start(0, "print('watched', flush=True)" + WORK)
         assert rank.stdout.readline() == "watched\n"
         launcher.kill()

@@ -51,6 +51,24 @@ def test_a_timeout_is_sent_at_once_with_its_rank() -> None:
     assert point.attributes[semconv.REASON] == "section_timeout"
 
 
+def test_a_timeout_that_cannot_be_sent_keeps_no_other_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    encoded = TimedOut.encoded
+
+    def failing(self: TimedOut, now_s: float) -> bytes:
+        return encoded(self, now_s) if self.rank == 4 else bytes(1 / 0)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(TimedOut, "encoded", failing)
+    with CapturedRequests() as sink:
+        sender = sending(sink.url, lambda: 0.0)
+        sender.report(RANK_3)
+        eventually(lambda: "timeouts cannot be sent" in caplog.text)
+        sender.report(RANK_3._replace(rank=4))
+        sink.wait_for(lambda its: bool(its.points(semconv.RANK_TIMED_OUT)))
+        sender.close()
+
+
 def test_it_is_sent_for_a_minute_and_the_newest_of_a_rank_counts() -> None:
     now_s = 0.0
     sender = TimeoutSender({"OTEL_STRAGGLER_ENDPOINT": "http://127.0.0.1:9"}, lambda: now_s)

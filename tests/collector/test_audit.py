@@ -7,10 +7,10 @@ import logging
 
 import pytest
 
-from otel_straggler.cli.log_lines import formatter
 from otel_straggler.collector.access.audit import Audit
 from otel_straggler.collector.access.refusals import REASONS
 from otel_straggler.collector.access.roles import NOBODY, Peer, Principal
+from otel_straggler.log_lines import formatter
 
 ALICE = Principal(name="alice", role="operate")
 PEER = Peer(address="10.0.0.9:5000")

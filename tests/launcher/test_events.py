@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -12,7 +16,14 @@ from otel_straggler import semconv
 from otel_straggler.client.endpoints import logs_endpoint, resolve_endpoints
 from otel_straggler.config import Endpoint
 from otel_straggler.errors import InputError
-from otel_straggler.launcher.events import Exit, failures_text, in_order_of_blame, parse_event
+from otel_straggler.launcher.events import (
+    Exit,
+    failures_text,
+    in_order_of_blame,
+    parse_event,
+    read_error_file,
+)
+from otel_straggler.launcher.launch import Launcher
 from otel_straggler.launcher.reports import EventLog, SupervisorReports, Telemetry
 from otel_straggler.model.fleet_reports import FleetReport
 from otel_straggler.model.launch_event import LaunchEvent
@@ -50,7 +61,7 @@ def test_an_event_is_one_line_that_reads_back_as_it_was() -> None:
         assert parse_event(event.to_json()) == event
 
 
-@pytest.mark.parametrize("line", ["", "[]", "{}", '{"name": "x"}', "\0"])
+@pytest.mark.parametrize("line", ["", "[]", "{}", '{"name": "x"}', "\0", "[" * 100_000])
 def test_another_line_is_refused(line: str) -> None:
     """A rank may have inherited the pipe; what it writes is no event."""
     with pytest.raises(InputError, match="not used"):
@@ -128,6 +139,70 @@ def test_an_event_that_nobody_takes_is_sent_again() -> None:
         telemetry.add(KILLED)
         eventually(lambda: any(r.answered == 200 for r in list(sink.requests) if "logs" in r.path))
         telemetry.close()
+
+
+def test_an_event_that_cannot_be_sent_keeps_no_other_back(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its thread ended, and nobody was told."""
+    record = Telemetry._record
+
+    def failing(event: LaunchEvent) -> Any:
+        return record(event) if event is KILLED else 1 / 0
+
+    monkeypatch.setattr(Telemetry, "_record", staticmethod(failing))
+    with CapturedRequests() as sink:
+        telemetry = Telemetry(resolve_endpoints({}, sink.url), {})
+        telemetry.start()
+        for event in (STARTED, STARTED, KILLED):
+            telemetry.add(event)
+        eventually(lambda: any("logs" in request.path for request in list(sink.requests)))
+        telemetry.close()
+    assert caplog.text.count("an event of the launcher is not sent: ZeroDivisionError") == 1
+
+
+class Sink:
+    """Fails as often as it is asked."""
+
+    def __init__(self) -> None:
+        self.events: list[LaunchEvent] = []
+
+    def add(self, event: LaunchEvent) -> None:
+        self.events.append(event)
+        raise UnicodeEncodeError("utf-8", event.text, 0, 1, "surrogates not allowed")
+
+
+@pytest.mark.parametrize(
+    "line", ["x", "{}", "[" * 100_000, KILLED.to_json().replace('"attempt": 1', '"attempt": "1"')]
+)
+def test_torchrun_never_waits_for_who_reads_its_events(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line that is no event, and a place that cannot keep one, do not end the thread."""
+    launcher = Launcher.__new__(Launcher)
+    launcher._run_id, launcher._next_attempt, launcher._progress = "", 0, None
+    failing, keeping = Sink(), Sink()
+    keeping.add = keeping.events.append  # type: ignore[method-assign]
+    launcher._sinks, launcher._failed = [failing, keeping], set()
+    reading, writing = os.pipe()
+    thread = threading.Thread(target=launcher._read, args=(reading,))
+    thread.start()
+    with os.fdopen(writing, "w") as pipe:
+        pipe.write("\n".join([line, STARTED.to_json(), KILLED.to_json()]) + "\n")
+    thread.join()
+    assert failing.events == keeping.events == [STARTED, KILLED]
+    printed = capsys.readouterr().err
+    assert printed.count("events are not kept by Sink: UnicodeEncodeError") == 1
+    assert len(printed.splitlines()) == 2
+
+
+@pytest.mark.parametrize("at", [10**400, "x", None, [], {}])
+def test_the_time_of_an_error_file_may_be_anything(at: object) -> None:
+    """Written by a rank, and read where torchrun watches all of them."""
+    more = {"otel_straggler": {"kind": "raised", "at_unix_s": at}, "timestamp": at}
+    read = read_error_file({"message": {"message": "ValueError: bad", "extraInfo": more}})
+    assert read[0] is not None
+    assert read[1] == math.inf
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,16 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from otel_straggler import semconv
+from otel_straggler.client.diagnostics.processes import takes_signal
 from otel_straggler.launcher.events import parse_event
+from otel_straggler.launcher.launch import Stop, _end_s
 from otel_straggler.model.launch_event import LaunchEvent
 from otel_straggler.testing import CapturedRequests
 
@@ -192,6 +195,111 @@ def test_ranks_do_not_outlive_a_launcher_that_is_killed(start: Start) -> None:
     ranks = run.rank_pids(0)
     run.process.kill()
     eventually(lambda: all(is_gone(pid) for pid in ranks), LONGEST_S)
+
+
+def kill(run: Run) -> None:
+    run.process.kill()
+
+
+def kill_group(run: Run) -> None:
+    os.killpg(run.process.pid, signal.SIGKILL)
+
+
+def stop_and_kill(run: Run) -> None:
+    run.process.send_signal(signal.SIGSTOP)
+    run.process.kill()
+
+
+def terminate(run: Run) -> None:
+    run.process.send_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        kill,
+        terminate,
+        pytest.param(kill_group, marks=pytest.mark.nightly),
+        pytest.param(stop_and_kill, marks=pytest.mark.nightly),
+    ],
+)
+def test_torchrun_and_an_agent_that_are_stopped_do_not_outlive_their_launcher(
+    start: Start, end: Callable[[Run], None]
+) -> None:
+    """Found by attack: SIGTERM waits until somebody continues a process that is stopped."""
+    run = start("wait", AGENT)
+    ranks = run.rank_pids(0)
+    children = children_of(run.process.pid)
+    assert len(children) == 2
+    for pid in children:
+        os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: all(state_of(pid) == "T" for pid in children))
+    end(run)
+    run.wait()
+    eventually(lambda: all(is_gone(pid) for pid in (*ranks, *children)), LONGEST_S)
+
+
+def test_torchrun_that_is_stopped_while_it_starts_does_not_outlive_its_launcher(
+    start: Start,
+) -> None:
+    """To import torch takes seconds."""
+    run = start("wait", "--until-finished")
+    (torchrun,) = eventually(lambda: children_of(run.process.pid))
+    eventually(lambda: takes_signal(torchrun, signal.SIGCONT))
+    os.kill(torchrun, signal.SIGSTOP)
+    run.process.kill()
+    eventually(lambda: is_gone(torchrun), LONGEST_S)
+
+
+STUCK = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_torchrun_that_does_not_end_after_a_signal_is_killed(
+    capfd: pytest.CaptureFixture[str], stopped: bool
+) -> None:
+    stop = Stop(0.3)
+    with subprocess.Popen([sys.executable, "-c", STUCK], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        if stopped:
+            child.send_signal(signal.SIGSTOP)
+        with stop.passing_on_to(child):
+            stop.handle(signal.SIGTERM, None)
+            stop.handle(signal.SIGTERM, None)
+            assert child.wait(LONGEST_S) == -signal.SIGKILL
+    assert capfd.readouterr().err.count("torchrun still runs 0.3 s after SIGTERM: it gets") == 1
+
+
+def test_a_signal_that_came_before_torchrun_is_passed_on_to_it() -> None:
+    stop = Stop(60.0)
+    stop.handle(signal.SIGINT, None)
+    with (
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as child,
+        stop.passing_on_to(child),
+    ):
+        assert child.wait(LONGEST_S) in {-signal.SIGINT, 1}
+
+
+@pytest.mark.parametrize(
+    ("given", "variable", "seconds"),
+    [(None, None, 60), (5, None, 35), (5, "7", 35), (None, "7", 37), (None, "soon", 60),
+     (None, "\N{SUPERSCRIPT TWO}", 60), (None, "9" * 5_000, 60)],
+)  # fmt: skip
+def test_torchrun_has_the_time_that_its_ranks_have(
+    given: int | None, variable: str | None, seconds: float
+) -> None:
+    env = {} if variable is None else {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": variable}
+    assert _end_s(SimpleNamespace(shutdown_timeout=given), env) == seconds
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def parent_of(pid: int) -> int:

@@ -1,9 +1,11 @@
-"""Facts from Linux about a process: whether it lives, since when, and which signals it handles."""
+"""Facts from Linux about a process: whether it lives, since when, which signals it handles; and
+signals to it."""
 
 from __future__ import annotations
 
 import logging
 import os
+import select
 import signal
 from pathlib import Path
 
@@ -82,31 +84,94 @@ def _is_file(descriptor: Path, wanted: os.stat_result) -> bool:
     return (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino)
 
 
-def open_process(pid: int) -> int | None:
-    """A descriptor of the process, which stays its own when the number is given to another one;
-    None where the kernel has none (before Linux 5.3).
+class ProcessHandle:
+    """A process and not a number: a signal reaches this very one, or nobody. Agent, launcher and
+    ``hang stacks`` send all their signals by :meth:`signal`.
+
+    The kernel's handle (pidfd, Linux 5.3) is the process. Where there is none, its start is
+    compared right before a signal, so that another process which has its number now gets none.
+
+    Args:
+        pid: its number; not used with ``descriptor``, which knows it.
+        descriptor: the kernel's handle, where it has given one; owned from here on.
+        started: when it started, in ticks since the boot, if somebody knows; empty: nobody does.
+
+    Attributes:
+        pid: its number here.
+        started: as the kernel says.
 
     Raises:
-        ProcessLookupError: there is no such process.
+        ProcessLookupError: it has ended, started at another time, or is not visible here.
     """
+
+    def __init__(self, pid: int = 0, *, descriptor: int | None = None, started: str = "") -> None:
+        self.descriptor = _opened(pid) if descriptor is None else descriptor
+        try:
+            self.pid = pid if descriptor is None else _number_of(descriptor)
+            self.started = started_ticks(self.pid) if self.pid > 0 else ""
+            if self.pid == 0:
+                raise ProcessLookupError("it is not visible here: another PID namespace")
+            if not self.started or not self.is_alive:
+                raise ProcessLookupError("it has ended")
+            if started not in {"", self.started}:
+                raise ProcessLookupError("its number is another process's now")
+        except OSError:
+            self.close()
+            raise
+
+    @property
+    def is_alive(self) -> bool:
+        if self.descriptor is None:
+            return started_ticks(self.pid) == self.started
+        ended = select.poll()
+        ended.register(self.descriptor, select.POLLIN)
+        return not ended.poll(0)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether SIGSTOP or a debugger has stopped it."""
+        return is_stopped(self.pid) and self.is_alive
+
+    def handles(self, number: int) -> bool:
+        """Whether it has a handler for the signal, which would else end it."""
+        return takes_signal(self.pid, number) and self.is_alive
+
+    def signal(self, *numbers: int) -> None:
+        """Send signals, one after the other.
+
+        Raises:
+            ProcessLookupError: it has ended; its number may be another one's now.
+            OSError: it cannot be signalled.
+        """
+        for number in numbers:
+            if self.descriptor is not None:
+                signal.pidfd_send_signal(self.descriptor, number)
+            elif self.is_alive:
+                os.kill(self.pid, number)
+            else:
+                raise ProcessLookupError("it has ended")
+
+    def close(self) -> None:
+        """Safe to call twice."""
+        descriptor, self.descriptor = self.descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _opened(pid: int) -> int | None:
+    """The kernel's handle; None where it has none."""
     try:
-        return os.pidfd_open(pid)
+        return os.pidfd_open(pid) if pid > 0 else None
     except ProcessLookupError:
         raise
     except (AttributeError, OSError):
         return None
 
 
-def send_signal(pid: int, descriptor: int | None, number: int) -> None:
-    """Send a signal to the process that :func:`open_process` has opened.
-
-    Raises:
-        OSError: it has ended, or belongs to another user.
-    """
-    if descriptor is None:
-        os.kill(pid, number)
-    else:
-        signal.pidfd_send_signal(descriptor, number)
+def _number_of(descriptor: int) -> int:
+    """Of a handle: -1 if its process has ended, 0 if it is not visible here."""
+    lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text(encoding="ascii").splitlines()
+    return int(next((line[4:] for line in lines if line.startswith("Pid:")), "-1"))
 
 
 def _stat(pid: int) -> list[str]:

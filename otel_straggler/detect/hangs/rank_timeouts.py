@@ -16,6 +16,8 @@ SAFETY_FACTOR: Final = 5.0
 OUTLIER_FACTOR: Final = 1.2
 MIN_FOR_OUTLIERS: Final = 30
 USUAL_PART: Final = 0.95
+MAX_LEARNED_S: Final = 86_400.0
+"""No interval that somebody claims hides a hang for longer."""
 STEP_SECTION: Final = "step"
 WARMUP: Final = "warmup"
 """Key of ``rank_section_timeouts``: the timeout of "step" in the first iterations."""
@@ -136,13 +138,14 @@ def merged(intervals: Iterable[Intervals]) -> Intervals:
 
 @dataclass(frozen=True, slots=True)
 class LearningRules:
-    """How timeouts follow from intervals: times ``safety_factor``, at least ``min_s``."""
+    """How timeouts follow from intervals: times ``safety_factor``, at least ``min_s`` and at most
+    ``MAX_LEARNED_S``."""
 
     safety_factor: float = SAFETY_FACTOR
     min_s: float = 0.0
 
     def timeout_s(self, intervals: Intervals) -> float:
-        return max(intervals.timeout_s(self.safety_factor), self.min_s)
+        return min(max(intervals.timeout_s(self.safety_factor), self.min_s), MAX_LEARNED_S)
 
 
 def learned_heartbeat_timeouts(

@@ -1,33 +1,46 @@
 """Lines of the log of a service: text for people, or one JSON object a line for what stores logs.
-Times have their zone."""
+Times have their zone. Whatever a message has in it from outside, it is one line."""
 
 from __future__ import annotations
 
 import json
 import logging
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
-from otel_straggler.model.names import visible
 
-_BELOW: Final = "  "
+def one_line(text: str) -> str:
+    """Text for one line of a log: what is not printable is escaped, as in a Python string.
+
+    >>> print(one_line("a\\x1b[31m\\n2026 ERROR b\\u202e"))
+    a\\x1b[31m\\n2026 ERROR b\\u202e
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 class TextLines(logging.Formatter):
-    """``TIME LEVEL MESSAGE`` in one line, and a traceback below, indented: no text from outside
-    begins a line of the log.
+    """``TIME LEVEL MESSAGE``, with ``who`` after the time, and an indented traceback below.
 
     >>> record = logging.makeLogRecord({"created": 1.5, "levelname": "INFO", "msg": "a\\nb"})
     >>> TextLines().format(record).partition(" ")[2]
-    'INFO a�b'
+    'INFO a\\\\nb'
     """
 
-    def format(self, record: logging.LogRecord) -> str:
-        lines = [f"{time_text(record.created)} {record.levelname} {visible(record.getMessage())}"]
-        if record.exc_info:
-            below = self.formatException(record.exc_info).splitlines()
-            lines += [_BELOW + visible(line) for line in below]
-        return "\n".join(lines)
+    def __init__(self, who: str = "") -> None:
+        super().__init__(" ".join(filter(None, ("%(asctime)s", who, "%(levelname)s %(message)s"))))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        return one_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        lines = super().formatException(ei).splitlines()
+        return "\n".join(f"    {one_line(line)}" for line in lines)
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 - logging's names
+        """Local time with milliseconds and its distance from UTC (RFC 3339)."""
+        return time_text(record.created)
 
 
 class JsonLines(logging.Formatter):
