@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from otel_straggler.collector.access.roles import Principal
+from otel_straggler.model.fleet_reports import FleetReport
+from otel_straggler.supervisor import store
 from otel_straggler.supervisor.decide import decide
 from otel_straggler.supervisor.executors import StepError
 from otel_straggler.supervisor.fleet import MAX_ADDED, Fleet, Host, SchedulerHost
@@ -228,3 +230,27 @@ def test_a_credential_for_all_runs_adds_hosts_within_a_bound(tmp_path: Path) -> 
     assert full.has_room(agents)
     assert not full.with_hosts([Host(name="x", added_by="agents")]).has_room(agents)
     assert full.has_room(Principal(name="others", role="ingest"))
+
+
+def test_a_flood_of_reports_does_not_fill_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest that nothing followed from give way; what was done stays known."""
+    monkeypatch.setattr(store, "_MAX_IGNORED", 10)
+    policy = policy_of("rules: [{alert: Lost, action: restart_workload}]")
+    scene = Scene(tmp_path / "db", policy, "a")
+    lost = alert("Lost", run_id="r")
+    scene.submit(lost)
+    scene.act()
+    for number in range(50):
+        scene.engine.report(
+            FleetReport(
+                kind="rank_hung", id=f"{number}", run_id="run", attempt=0, node="a",
+                at_unix_s=NOW_S,
+            )
+        )  # fmt: skip
+    scene.now_s += 700
+    scene.act()
+    kept = [entry.cause.id for entry in scene.store.newest(100)]
+    assert kept == [*(f"report:{n}" for n in reversed(range(40, 50))), lost.id]
+    assert scene.submit(lost) == ["known"]
