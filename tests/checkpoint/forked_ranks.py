@@ -1,7 +1,7 @@
 """Scenarios of two ranks, which are forked from one process that has torch; prints what each rank
 reports, as JSON.
 
-    forked_ranks.py FOLDER
+    python -m tests.checkpoint.forked_ranks FOLDER
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import forging
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
@@ -30,6 +29,8 @@ from otel_straggler.checkpoint import Manager, PerRank, training_state
 from otel_straggler.checkpoint.folder import list_checkpoints
 from otel_straggler.checkpoint.store import Exchange
 from otel_straggler.errors import StragglerError
+
+from . import forging
 
 Facts = dict[str, Any]
 STEPS = 5_000

@@ -18,6 +18,7 @@ from otel_straggler.checkpoint.folder import list_checkpoints
 from ..waiting import eventually
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 Facts = list[dict[str, Any]]
 
 
@@ -25,8 +26,10 @@ Facts = list[dict[str, Any]]
 def scenarios(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Facts]:
     """What the ranks report, by scenario; all of one process, as importing torch takes longest."""
     folder = tmp_path_factory.mktemp("ranks")
-    command = [sys.executable, str(HERE / "forked_ranks.py"), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
+    command = [sys.executable, "-m", "tests.checkpoint.forked_ranks", str(folder)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=240
+    )
     result: dict[str, Facts] = json.loads(done.stdout)
     return result
 
