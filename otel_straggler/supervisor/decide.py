@@ -9,7 +9,7 @@ from typing import Final
 
 from otel_straggler.collector.access.roles import ANYBODY, Principal
 from otel_straggler.supervisor.causes import Cause
-from otel_straggler.supervisor.fleet import OUT, Decision, Fleet
+from otel_straggler.supervisor.fleet import Decision, Fleet
 from otel_straggler.supervisor.policy import NEEDS_SPARE, OF_RUN, ON_HOST, TAKES_OUT, Policy, Rule
 from otel_straggler.supervisor.recent import of_rule, subject
 
@@ -189,9 +189,8 @@ def _has_caused_enough(fleet: Fleet, policy: Policy, who: Principal, now_unix_s:
 
 def _too_many_out(fleet: Fleet, host: str, policy: Policy) -> bool:
     """Whether too many hosts would be out with this one."""
-    known = fleet.known
-    others = sum(fleet.state_of(name) in OUT for name in known if name != host)
-    return others + 1 > max(1, int(policy.max_fleet_share * len(known)))
+    others = len(fleet.out) - (host in fleet.out)
+    return others + 1 > max(1, int(policy.max_fleet_share * len(fleet.known)))
 
 
 def _spares_but(fleet: Fleet, host: str) -> tuple[str, ...]:
