@@ -97,20 +97,7 @@ def decide(
     Args:
         who: sent it.
     """
-    host = fleet.hosts.get(cause.host)
-    listed = (fleet.listed or {}).get(cause.host)
-    nothing = Decision(
-        cause_id=cause.id,
-        at_unix_s=now_unix_s,
-        host=cause.host,
-        host_id=listed.id if listed else "",
-        device=cause.device,
-        code=cause.code,
-        run_id=cause.run_id or (host.run_id if host else ""),
-        state_before=host.state if host else "running",
-        by=who.name,
-        tenant=who.runs,
-    )
+    nothing = _nothing(fleet, cause, now_unix_s, who)
     if reason := _unfit(fleet, cause, policy, now_unix_s):
         return replace(nothing, reason=reason)
     reason = "no_rule"
@@ -130,6 +117,24 @@ def decide(
         if reason != "no_spare":
             break
     return replace(nothing, reason=reason)
+
+
+def _nothing(fleet: Fleet, cause: Cause, now_unix_s: float, who: Principal) -> Decision:
+    """A decision about a cause before it is made."""
+    host = fleet.hosts.get(cause.host)
+    listed = (fleet.listed or {}).get(cause.host)
+    return Decision(
+        cause_id=cause.id,
+        at_unix_s=now_unix_s,
+        host=cause.host,
+        host_id=listed.id if listed else "",
+        device=cause.device,
+        code=cause.code,
+        run_id=cause.run_id or (host.run_id if host else ""),
+        state_before=host.state if host else "running",
+        by=who.name,
+        tenant=who.runs,
+    )
 
 
 def _unfit(fleet: Fleet, cause: Cause, policy: Policy, now_unix_s: float) -> str:
