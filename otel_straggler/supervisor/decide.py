@@ -9,7 +9,7 @@ from typing import Final
 
 from otel_straggler.collector.access.roles import ANYBODY, Principal
 from otel_straggler.supervisor.causes import Cause
-from otel_straggler.supervisor.fleet import OUT, Decision, Fleet
+from otel_straggler.supervisor.fleet import Decision, Fleet
 from otel_straggler.supervisor.policy import NEEDS_SPARE, OF_RUN, ON_HOST, TAKES_OUT, Policy, Rule
 from otel_straggler.supervisor.recent import of_rule, subject
 
@@ -97,20 +97,7 @@ def decide(
     Args:
         who: sent it.
     """
-    host = fleet.hosts.get(cause.host)
-    listed = (fleet.listed or {}).get(cause.host)
-    nothing = Decision(
-        cause_id=cause.id,
-        at_unix_s=now_unix_s,
-        host=cause.host,
-        host_id=listed.id if listed else "",
-        device=cause.device,
-        code=cause.code,
-        run_id=cause.run_id or (host.run_id if host else ""),
-        state_before=host.state if host else "running",
-        by=who.name,
-        tenant=who.runs,
-    )
+    nothing = _nothing(fleet, cause, now_unix_s, who)
     if reason := _unfit(fleet, cause, policy, now_unix_s):
         return replace(nothing, reason=reason)
     reason = "no_rule"
@@ -130,6 +117,24 @@ def decide(
         if reason != "no_spare":
             break
     return replace(nothing, reason=reason)
+
+
+def _nothing(fleet: Fleet, cause: Cause, now_unix_s: float, who: Principal) -> Decision:
+    """A decision about a cause before it is made."""
+    host = fleet.hosts.get(cause.host)
+    listed = (fleet.listed or {}).get(cause.host)
+    return Decision(
+        cause_id=cause.id,
+        at_unix_s=now_unix_s,
+        host=cause.host,
+        host_id=listed.id if listed else "",
+        device=cause.device,
+        code=cause.code,
+        run_id=cause.run_id or (host.run_id if host else ""),
+        state_before=host.state if host else "running",
+        by=who.name,
+        tenant=who.runs,
+    )
 
 
 def _unfit(fleet: Fleet, cause: Cause, policy: Policy, now_unix_s: float) -> str:
@@ -189,9 +194,8 @@ def _has_caused_enough(fleet: Fleet, policy: Policy, who: Principal, now_unix_s:
 
 def _too_many_out(fleet: Fleet, host: str, policy: Policy) -> bool:
     """Whether too many hosts would be out with this one."""
-    known = fleet.known
-    others = sum(fleet.state_of(name) in OUT for name in known if name != host)
-    return others + 1 > max(1, int(policy.max_fleet_share * len(known)))
+    others = len(fleet.out) - (host in fleet.out)
+    return others + 1 > max(1, int(policy.max_fleet_share * len(fleet.known)))
 
 
 def _spares_but(fleet: Fleet, host: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ hosts the scheduler lists."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
@@ -121,6 +121,10 @@ class Fleet:
     decisions: Recent = field(default_factory=Recent)
     is_stopped: bool = False
     listed: Mapping[str, SchedulerHost] | None = field(default=None, compare=False)
+    _found: dict[str, tuple[str, ...]] = field(
+        init=False, default_factory=dict, compare=False, repr=False
+    )
+    """What is asked of all hosts again and again, while nothing changes."""
 
     def knows(self, name: str) -> bool:
         """Whether it is one of the fleet, and the scheduler lists it."""
@@ -135,20 +139,26 @@ class Fleet:
     @property
     def known(self) -> tuple[str, ...]:
         """Names of the hosts over which shares are taken."""
-        return tuple(filter(self.knows, self.hosts))
+        return self._once("known", lambda: filter(self.knows, self.hosts))
+
+    @property
+    def out(self) -> tuple[str, ...]:
+        """Those of them that do not work."""
+        return self._once("out", lambda: (n for n in self.known if self.state_of(n) in OUT))
 
     @property
     def spares(self) -> tuple[str, ...]:
         """Spare hosts, on which the scheduler runs nothing."""
-        listed = self.listed or {}
-        return tuple(
-            sorted(
-                name
-                for name in self.known
-                if self.state_of(name) == "spare"
-                and not (name in listed and listed[name].allocated_to)
-            )
-        )
+        return self._once("spares", lambda: sorted(filter(self._is_spare, self.known)))
+
+    def _is_spare(self, name: str) -> bool:
+        listed = (self.listed or {}).get(name)
+        return self.state_of(name) == "spare" and not (listed and listed.allocated_to)
+
+    def _once(self, what: str, find: Callable[[], Iterable[str]]) -> tuple[str, ...]:
+        if what not in self._found:
+            self._found[what] = tuple(find())
+        return self._found[what]
 
     def by_state(self) -> dict[str, int]:
         """Hosts by state, all states named."""
