@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
+_MAX_SHOWN = 1_000
+
+
 class StragglerError(Exception):
     """Base of all errors that this package raises on purpose."""
 
@@ -57,4 +60,7 @@ def describe(*, where: str, value: object, expected: str, remedy: str) -> str:
     ...          remedy="Pass the optimizer step.")
     'step(n): got -1; expected an integer of at least 0. Pass the optimizer step.'
     """
-    return without_secrets(f"{where}: got {value!r}; expected {expected}. {remedy}")
+    shown = repr(value)
+    if len(shown) > _MAX_SHOWN:
+        shown = f"{shown[:_MAX_SHOWN]}... ({len(shown):,} characters)"
+    return without_secrets(f"{where}: got {shown}; expected {expected}. {remedy}")

@@ -243,13 +243,14 @@ if hasattr(os, "register_at_fork"):
 
 
 def create_folder(path: Path) -> None:
-    """Create a folder that only this user can enter, with its parents; one that exists stays as it
-    is.
+    """Create a folder that only this user can enter, and what is missing above it; one that exists
+    stays as it is.
 
     Raises:
         OSError: it cannot be created.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    for each in reversed([each for each in (path, *path.parents) if not each.exists()]):
+        each.mkdir(mode=FOLDER_MODE, exist_ok=True)
     path.mkdir(mode=FOLDER_MODE, exist_ok=True)
 
 

@@ -99,8 +99,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _is_deeper(value: Any, max_depth: int) -> bool:
     level = [value]
-    for _ in range(max_depth + 1):
-        level = [one for each in level for one in _inner(each)]
+    for _ in range(max_depth):
+        inner = (one for each in level for one in _inner(each))
+        level = [one for one in inner if isinstance(one, (dict, list))]
         if not level:
             return False
     return True

@@ -245,7 +245,7 @@ def _section_of(path: str | os.PathLike[str]) -> Mapping[str, Any]:
 
 def _document(path: str | os.PathLike[str]) -> Any:
     try:
-        text = read_small_text(path, follow=True)
+        text = read_small_text(Path(path), follow=True)
     except (OSError, InputError) as error:
         remedy = "Correct the path, or leave the option out."
         raise ConfigError.of(str(path), str(error), "a YAML file", remedy) from error

@@ -15,7 +15,7 @@ from otel_straggler.client import termination
 from otel_straggler.client.worker import LogOnce, Worker
 from otel_straggler.errors import InputError
 from otel_straggler.model.names import clean_name
-from otel_straggler.regular_files import read_small
+from otel_straggler.regular_files import open_regular, read_small
 from otel_straggler.semconv import CHECKPOINT_REQUEST_FILE, CHECKPOINT_SAVED, CHECKPOINT_SERVED
 from otel_straggler.strict_json import whole_number
 
@@ -56,7 +56,7 @@ class SigtermWatch:
             self._own = None
 
     def leave_to_parent(self) -> None:
-        """In a forked child, which saves nothing and ends when it is told to."""
+        """In a forked child, which saves nothing, and which SIGTERM ends."""
         self._withdraw()
         own, self._own = self._own, None
         if own is not None:
@@ -109,7 +109,10 @@ class RequestFile:
     def _touch(self, suffix: str) -> None:
         if self._path is not None:
             with contextlib.suppress(OSError):
-                self._path.with_name(self._path.name + suffix).touch(mode=0o600)
+                path = self._path.with_name(self._path.name + suffix)
+                file = open_regular(path, os.O_WRONLY | os.O_CREAT)
+                os.utime(file)
+                os.close(file)
 
     def poll(self) -> None:
         identity = self._identity()

@@ -32,6 +32,7 @@ NOT_FINISHED: Final = 75
 _MODULE: Final = "otel_straggler.launcher.elastic"
 _SIGNALS: Final = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 _SIGNAL_CODE: Final = 128
+_MAX_LINE: Final = 1 << 20
 _READ_S: Final = 5.0
 
 
@@ -182,7 +183,7 @@ class Launcher:
     def _read(self, fd: int) -> None:
         """Until torchrun and what it started have closed their end."""
         with os.fdopen(fd, "rb") as pipe:
-            for line in pipe:
+            while line := pipe.readline(_MAX_LINE):
                 try:
                     event = parse_event(line)
                 except InputError as error:

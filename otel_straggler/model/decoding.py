@@ -72,6 +72,10 @@ def read_as(kind: Any, value: Any) -> Any:
     >>> read_as(tuple[float | None, ...], [1, 2.5, None])
     (1.0, 2.5, None)
     """
+    if kind is float:
+        return math.nan if value is None else float(_require(value, (float, int)))
+    if kind is int or kind is str:
+        return _require(value, kind)
     origin, arguments = get_origin(kind) or kind, get_args(kind)
     if origin is Any:
         return value
@@ -89,8 +93,6 @@ def read_as(kind: Any, value: Any) -> Any:
         return _read_array(np.dtype(get_args(arguments[1])[0]), value)
     if arguments:
         return _read_container(origin, arguments, value)
-    if kind is float:
-        return math.nan if value is None else float(_require(value, float | int))
     return _require(value, kind)
 
 

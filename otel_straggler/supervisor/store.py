@@ -163,7 +163,8 @@ class Store:
             "('ignored', 'expired') ORDER BY rowid",
             since_unix_s,
         )
-        decisions = tuple(Decision(**json.loads(text)) for (text,) in decided)
+        with _undamaged():
+            decisions = tuple(Decision(**json.loads(text)) for (text,) in decided)
         return Fleet(hosts=hosts, decisions=decisions, is_stopped=bool(self.stopped()))
 
     def put_hosts(self, hosts: Iterable[Host]) -> None:
@@ -173,7 +174,8 @@ class Store:
     def stopped(self) -> dict[str, Any] | None:
         """Who stopped it, when and why; None if it runs."""
         rows = self._all("SELECT value FROM meta WHERE key = 'stopped'")
-        return json.loads(rows[0][0]) if rows else None
+        with _undamaged():
+            return json.loads(rows[0][0]) if rows else None
 
     def set_stopped(self, stopped: dict[str, Any] | None) -> None:
         if stopped is None:
@@ -232,18 +234,19 @@ class Store:
             "WHERE cause_id = ? ORDER BY number",
             cause_id,
         )
-        return tuple(
-            StepRow(
-                number=n,
-                status=cast("Any", status),
-                step=Step(**json.loads(step)),
-                before=json.loads(before),
-                text=text,
-                started_unix_s=started_unix_s,
-                ended_unix_s=ended_unix_s,
+        with _undamaged():
+            return tuple(
+                StepRow(
+                    number=n,
+                    status=cast("Any", status),
+                    step=Step(**json.loads(step)),
+                    before=json.loads(before),
+                    text=text,
+                    started_unix_s=started_unix_s,
+                    ended_unix_s=ended_unix_s,
+                )
+                for n, status, step, before, text, started_unix_s, ended_unix_s in rows
             )
-            for n, status, step, before, text, started_unix_s, ended_unix_s in rows
-        )
 
     def start_step(
         self, cause_id: str, number: int, before: dict[str, Any], at_unix_s: float
@@ -289,12 +292,22 @@ _ENTRY: Final = "SELECT cause, decision, status, text FROM decisions"
 
 def _entry(row: tuple[Any, ...]) -> Entry:
     cause, decision, status, text = row
-    return Entry(
-        cause=cause_of_json(json.loads(cause)),
-        decision=Decision(**json.loads(decision)),
-        status=cast("Status", status),
-        text=text,
-    )
+    with _undamaged():
+        return Entry(
+            cause=cause_of_json(json.loads(cause)),
+            decision=Decision(**json.loads(decision)),
+            status=cast("Status", status),
+            text=text,
+        )
+
+
+@contextlib.contextmanager
+def _undamaged() -> Iterator[None]:
+    """A row that is not what was written is an error of the journal."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise sqlite3.DatabaseError(f"a row is damaged: {error!s:.200}") from None
 
 
 def _step_json(step: Step) -> dict[str, Any]:

@@ -126,8 +126,8 @@ def test_the_lock_is_free_when_its_holder_has_gone(tmp_path: Path) -> None:
     held = locked(tmp_path)
     with pytest.raises(UnavailableError, match=f"process {os.getpid()} runs"):
         locked(tmp_path)
-    os.close(held)
-    os.close(locked(tmp_path))
+    held.release()
+    locked(tmp_path).release()
 
 
 def test_a_killed_agent_is_started_again_and_watches_its_ranks_again(run_node: RunNode) -> None:

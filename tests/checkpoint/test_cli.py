@@ -56,7 +56,7 @@ def test_a_nodes_folder_says_what_is_only_on_other_nodes(
     """It is complete with what the node should have, and verifying reads that alone."""
     (path,) = saved(tmp_path, 1)
     manifest = decode_manifest((path / MANIFEST).read_bytes())
-    others = {f"__{rank}_0.distcp": FileEntry(size_bytes=9, sha256="") for rank in (1, 2)}
+    others = {f"__{rank}_0.distcp": FileEntry(size_bytes=9, sha256="0" * 64) for rank in (1, 2)}
     (path / MANIFEST).write_bytes(encode_manifest(replace(manifest, elsewhere=others)))
     assert run(capsys, "verify", str(tmp_path))[0] == 0
     assert "MB in 2 files (2 on other nodes) of 1 rank" in run(capsys, "list", str(tmp_path))[1]

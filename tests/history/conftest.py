@@ -123,7 +123,8 @@ def begin(path: Path, clock: Clock) -> Iterator[Any]:
     opened: list[History] = []
 
     def start(**changes: Any) -> Opened:
-        history = Opened(changes.pop("path", path), wall_s=clock, **changes)
+        clocks = {"wall_s": clock, "monotonic_s": clock}
+        history = Opened(changes.pop("path", path), **{**clocks, **changes})
         opened.append(history)
         history.restored = history.open()
         return history

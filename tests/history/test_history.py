@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import sqlite3
 import threading
@@ -94,6 +95,21 @@ def test_old_things_go(begin: Any, kit: Any, clock: Any, path: Path) -> None:
     assert history.counts().oldest_at_s == pytest.approx(clock.now_s - 2 * DAY_S)
     history.close()
     assert set(begin().restored) == {"b"}
+
+
+@pytest.mark.parametrize("jump_s", [365 * DAY_S, 8 * DAY_S, -365 * DAY_S, -1.0])
+def test_a_clock_that_is_set_deletes_nothing(
+    begin: Any, kit: Any, clock: Any, path: Path, jump_s: float
+) -> None:
+    """Time goes on by a second each; the clock jumps, and back."""
+    seconds = itertools.count()
+    history = begin(keep_s=7 * DAY_S, monotonic_s=lambda: float(next(seconds)))
+    for number, moved_s in enumerate([0.0, jump_s, jump_s, -2 * jump_s]):
+        clock.now_s += moved_s
+        history.put(windows=[kit.window(number, run_id=f"run-{number}")])
+        history.flush()
+    with HistoryReader(path) as reader:
+        assert len(reader.runs()) == 4
 
 
 def test_a_state_in_use_does_not_grow_old(begin: Any, clock: Any, path: Path) -> None:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_straggler.checkpoint.folder import Manifest, commit, name_of, open_folder
+from otel_straggler.checkpoint.folder import commit, name_of, open_folder
+from otel_straggler.checkpoint.manifest import FileEntry, Manifest
 from otel_straggler.launcher.progress import Progress, newest_step
 
 
@@ -60,6 +61,7 @@ def test_the_newest_complete_checkpoint_of_a_folder_counts(tmp_path: Path) -> No
     for step in (20, 100, 40):
         saving = tmp_path / f".saving-{name_of(step, 'save')}"
         saving.mkdir()
-        commit(saving, Manifest(step=step, world_size=1, created_at_unix_s=1.0))
+        files = {".metadata": FileEntry(size_bytes=0, sha256="0" * 64)}
+        commit(saving, Manifest(step=step, world_size=1, created_at_unix_s=1.0, files=files))
     (tmp_path / name_of(120, "save")).mkdir()
     assert newest_step(tmp_path) == 100

@@ -44,8 +44,9 @@ class HistoryFile(HistoryStore):
         wall_s: Callable[[], float],
         limits: Limits,
         release: Callable[[int], None] | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(str(path), failures, wall_s, limits, release)
+        super().__init__(str(path), failures, wall_s, limits, release, monotonic_s)
         self._path = path
         self._lock = WriterLock(path)
         self._database: Database | None = None
@@ -196,7 +197,7 @@ class HistoryFile(HistoryStore):
             if database.was_replaced():
                 self._reopen(database)
                 return
-            if database.drop_older(int((now_s - self._keep_s) * 1e9)):
+            if database.drop_older(self._oldest_kept_ns()):
                 database.shrink()
         self._limit(database)
         self.size_bytes = sum(

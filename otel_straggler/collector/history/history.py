@@ -76,6 +76,7 @@ class History:
         keep_s: float = 7 * DAY_S,
         max_bytes: int = 512 * MiB,
         wall_s: Callable[[], float] = time.time,
+        monotonic_s: Callable[[], float] = time.monotonic,
         max_waiting_bytes: int = MAX_WAITING_BYTES,
         release: Callable[[int], None] | None = None,
         collector: str = "",
@@ -84,11 +85,13 @@ class History:
         self._file: HistoryStore
         if is_postgres(path):
             self._failures = Failures(without_secrets(reveal(path)))
-            self._file = PostgresHistory(path, collector, self._failures, wall_s, limits, release)
+            self._file = PostgresHistory(
+                path, collector, self._failures, wall_s, limits, release, monotonic_s
+            )
         else:
             resolved = Path(path).resolve()
             self._failures = Failures(str(resolved))
-            self._file = HistoryFile(resolved, self._failures, wall_s, limits, release)
+            self._file = HistoryFile(resolved, self._failures, wall_s, limits, release, monotonic_s)
         self._queue = WriteQueue(max_waiting_bytes)
         self._thread = threading.Thread(target=self._run, name="straggler-history", daemon=True)
 

@@ -40,8 +40,10 @@ class PostgresHistory(HistoryStore):
         wall_s: Callable[[], float],
         limits: Limits,
         release: Callable[[int], None] | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(without_secrets(reveal(url)), failures, wall_s, limits, release)
+        where = without_secrets(reveal(url))
+        super().__init__(where, failures, wall_s, limits, release, monotonic_s)
         self._url = url
         self._collector = collector
         self._tables: PostgresTables | None = None
@@ -163,7 +165,7 @@ class PostgresHistory(HistoryStore):
         self._maintained_at_s = now_s
         try:
             tables = self._connected()
-            tables.drop_older(int((now_s - self._keep_s) * 1e9))
+            tables.drop_older(self._oldest_kept_ns())
             self._limit(tables)
             self.size_bytes = tables.size_bytes()
         except (PostgresError, StragglerError) as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -87,10 +89,13 @@ class HistoryStore(ABC):
         wall_s: Callable[[], float],
         limits: Limits,
         release: Callable[[int], None] | None = None,
+        monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._where = where
         self._failures = failures
         self._wall_s = wall_s
+        self._monotonic_s = monotonic_s
+        self._believed_s = (math.inf, 0.0)
         self._keep_s = limits.keep_s
         self._max_bytes = limits.max_bytes
         self._release = release
@@ -117,6 +122,15 @@ class HistoryStore(ABC):
 
     def hurry(self) -> None:  # noqa: B027 - a file has nothing to wait for
         """Wait for nothing any more: the collector stops. From any thread."""
+
+    def _oldest_kept_ns(self) -> int:
+        """Nanoseconds since 1970, before which nothing is kept. By a clock that goes ahead no
+        faster than time does: one that is set ahead by a year deletes nothing."""
+        wall_s, monotonic_s = self._believed_s
+        at_s = self._monotonic_s()
+        now_s = min(self._wall_s(), wall_s + at_s - monotonic_s)
+        self._believed_s = (now_s, at_s)
+        return int((now_s - self._keep_s) * 1e9)
 
     # --- for the databases ------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from otel_straggler.integrations.lightning.heartbeat_timeouts import (
 )
 from otel_straggler.integrations.lightning.step_timing import TimingCallback
 from otel_straggler.integrations.step_sections import begin_session
+from otel_straggler.regular_files import create_folder
 
 __all__ = ["FaultToleranceCallback", "SimulatedFaultParams"]
 
@@ -169,7 +170,7 @@ class FaultToleranceCallback(TimingCallback):
         else:
             folder = Path(trainer.log_dir) / self.FT_DIR_NAME
             if trainer.is_global_zero:
-                folder.mkdir(parents=True, exist_ok=True)
+                create_folder(folder)
             trainer.strategy.barrier()
         if not folder.is_dir():
             message = f"Fault tolerance save directory does not exist: {folder}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -21,7 +22,7 @@ from otel_straggler.detect.hangs.rank_timeouts import (
     averaged_heartbeat_timeouts,
 )
 from otel_straggler.errors import StragglerError
-from otel_straggler.regular_files import read_json
+from otel_straggler.regular_files import open_regular, read_json
 
 _CHECK_S: Final = 1.0
 
@@ -59,7 +60,10 @@ def read_timeouts(path: Path) -> HeartbeatTimeouts:
 def write_timeouts(path: Path, timeouts: HeartbeatTimeouts) -> None:
     """Replace the file as a whole."""
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps({"current_timeouts": {"heartbeat": asdict(timeouts)}}))
+    file = open_regular(partial, os.O_WRONLY | os.O_CREAT)
+    with os.fdopen(file, "w", encoding="utf-8") as out:
+        out.truncate()
+        json.dump({"current_timeouts": {"heartbeat": asdict(timeouts)}}, out)
     partial.replace(path)
 
 
