@@ -129,10 +129,24 @@ class _MetadataUnpickler(pickle._Unpickler):  # noqa: SLF001  the one in C has n
     }
 
     def load(self) -> Any:
+        """As the base class does, without its frames, which are a third of the time."""
+        its: Any = self
+        read = its.read = its._file_read  # noqa: SLF001
+        its.readline = its._file_readline  # noqa: SLF001
+        its.metastack, its.stack = [], []
+        its.append = its.stack.append
+        operations = self.dispatch
         try:
-            return super().load()
+            while code := read(1):
+                operations[code[0]](self)
         except KeyError as error:
             _refuse(f"an operation that DCP does not use, or a value that is not there ({error})")
+        except pickle._Stop as stop:  # type: ignore[attr-defined]  # noqa: SLF001
+            return stop.value
+        _refuse("a pickle without an end")
+
+    def load_frame_size(self) -> None:
+        self.read(8)  # type: ignore[attr-defined]
 
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch" and isinstance(found := getattr(torch, name, None), torch.dtype):
@@ -193,7 +207,8 @@ class _MetadataUnpickler(pickle._Unpickler):  # noqa: SLF001  the one in C has n
 
     for _operation, _method in {
         "REDUCE": load_call, "NEWOBJ": load_call, "BUILD": load_state, "SETITEM": load_item,
-        "SETITEMS": load_items, "APPEND": load_element, "APPENDS": load_elements,
+        "SETITEMS": load_items, "FRAME": load_frame_size,
+        "APPEND": load_element, "APPENDS": load_elements,
     }.items():  # fmt: skip
         dispatch[getattr(pickle, _operation)[0]] = _method
 

@@ -40,6 +40,9 @@ NOT_OF_TORCH = {
     "_option_string_actions": "argparse",
     "_save_last_checkpoint": "Lightning",
     "_reconstruct": "NumPy",
+    "_Stop": "pickle",
+    "_file_read": "pickle",
+    "_file_readline": "pickle",
 }
 
 
