@@ -77,10 +77,10 @@ class SupervisorApi(JsonApp):
 
     def failure(self, status: int, message: str, head: Head | None) -> Response:
         """What is refused as a whole, and not sent again, is counted and in the log."""
-        if head is not None and head.path in (ALERTS_PATH, REPORTS_PATH):
-            if status in (400, 413, 415):
-                self._telemetry.ignored("malformed")
-                self._warn(head, f"is not read, and nothing follows from it: {message}")
+        whole = (400, 413, 415)
+        if head is not None and head.path in (ALERTS_PATH, REPORTS_PATH) and status in whole:
+            self._telemetry.ignored("malformed")
+            self._warn(head, f"is not read, and nothing follows from it: {message}")
         return super().failure(status, message, head)
 
     def _warn(self, head: Head, text: str) -> None:

@@ -344,9 +344,8 @@ class Store:
                 (than_unix_s,),
             )
             self._connection.execute(
-                "DELETE FROM decisions WHERE status IN ('ignored', 'failed') AND rowid <= (SELECT "
-                "rowid FROM decisions WHERE status IN ('ignored', 'failed') "
-                "ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
+                f"DELETE FROM decisions WHERE {_FLOODS} AND rowid <= (SELECT rowid FROM decisions "
+                f"WHERE {_FLOODS} ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
                 (_MAX_IGNORED,),
             )
             self._connection.execute(
@@ -360,6 +359,12 @@ class Store:
         return int(self._connection.execute(question).fetchone()[0])
 
 
+_FLOODS: Final = """(status = 'ignored' OR status IN ('done', 'failed', 'unknown', 'expired') AND (
+    instr(decision, '"action": "notify"') OR status = 'failed' AND NOT EXISTS (
+        SELECT 1 FROM steps WHERE steps.cause_id = decisions.cause_id AND started_unix_s NOT NULL
+    )))"""
+"""What no limit of a policy bounds: nothing was done, or people were notified. Not a step that has
+begun, also if it failed: it would be tried again."""
 _REPORTED: Final = "UPDATE decisions SET is_reported = 1 WHERE cause_id = ?"
 _ENTRY: Final = "SELECT cause, decision, status, text FROM decisions"
 
