@@ -338,19 +338,13 @@ class Store:
     def drop_older(self, than_unix_s: float) -> None:
         """Drop what ended before. Its causes are older than the policy acts upon."""
         with self.transaction():
-            self._connection.execute(
-                "DELETE FROM decisions WHERE at_unix_s < ? AND status NOT IN "
-                "('decided', 'started')",
-                (than_unix_s,),
+            ended = (
+                "DELETE FROM decisions WHERE status NOT IN ('decided', 'started') AND at_unix_s < ?"
             )
-            self._connection.execute(
-                f"DELETE FROM decisions WHERE {_FLOODS} AND rowid <= (SELECT rowid FROM decisions "
-                f"WHERE {_FLOODS} ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
-                (_MAX_IGNORED,),
-            )
-            self._connection.execute(
-                "DELETE FROM steps WHERE cause_id NOT IN (SELECT cause_id FROM decisions)"
-            )
+            self._connection.execute(ended, (than_unix_s,))
+            self._connection.execute(_DROP_FLOODS, (_MAX_IGNORED,))
+            steps = "DELETE FROM steps WHERE cause_id NOT IN (SELECT cause_id FROM decisions)"
+            self._connection.execute(steps)
 
     def _all(self, question: str, *values: Any) -> list[Any]:
         return self._connection.execute(question, values).fetchall()
@@ -359,12 +353,13 @@ class Store:
         return int(self._connection.execute(question).fetchone()[0])
 
 
-_FLOODS: Final = """(status = 'ignored' OR status IN ('done', 'failed', 'unknown', 'expired') AND (
-    instr(decision, '"action": "notify"') OR status = 'failed' AND NOT EXISTS (
-        SELECT 1 FROM steps WHERE steps.cause_id = decisions.cause_id AND started_unix_s NOT NULL
-    )))"""
-"""What no limit of a policy bounds: nothing was done, or people were notified. Not a step that has
-begun, also if it failed: it would be tried again."""
+_DROP_FLOODS: Final = """
+WITH floods AS (SELECT rowid AS n FROM decisions WHERE status = 'ignored'
+    OR status NOT IN ('decided', 'started') AND instr(decision, '"action": "notify"')
+    OR status = 'failed' AND NOT EXISTS (SELECT 1 FROM steps
+        WHERE steps.cause_id = decisions.cause_id AND started_unix_s NOT NULL))
+DELETE FROM decisions WHERE rowid IN (SELECT n FROM floods ORDER BY n DESC LIMIT -1 OFFSET ?)"""
+"""Of what no policy limits; not a step that failed once it had begun, which is not tried again."""
 _REPORTED: Final = "UPDATE decisions SET is_reported = 1 WHERE cause_id = ?"
 _ENTRY: Final = "SELECT cause, decision, status, text FROM decisions"
 
