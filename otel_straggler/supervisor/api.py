@@ -98,6 +98,9 @@ class SupervisorApi(JsonApp):
 
     def _answered(self, request: Request) -> Response:
         head = request.head
+        if head.principal.runs and self._routes[head.path].roles is READ:
+            self._guard.record_refusal(head, 403, "role")
+            return self.failure(403, "a grant with runs= reads nothing here: all is shown", head)
         try:
             response = cast("Response", self._routes[head.path].answer(request))
         except InputError as error:
