@@ -26,6 +26,7 @@ from otel_straggler.model.fleet_reports import REPORTS_PATH, read_report
 from otel_straggler.model.json_body import JsonBody
 from otel_straggler.supervisor.causes import read_webhook
 from otel_straggler.supervisor.engine import Engine
+from otel_straggler.supervisor.executors import is_host_name
 from otel_straggler.supervisor.fleet import HOST_STATES, Decision, HostState
 from otel_straggler.supervisor.telemetry import Telemetry
 from otel_straggler.throttle import Throttle
@@ -162,6 +163,8 @@ class SupervisorApi(JsonApp):
             raise values.wrong("state", state, f"one of {', '.join((*HOST_STATES, GONE))}")
         if state == GONE:
             self._engine.forget(name)
+        elif not is_host_name(name):
+            raise values.wrong("name", name, "the name of one host; mark each one")
         else:
             self._engine.mark(name, cast("HostState", state))
         return json_response({"name": name, "state": state})

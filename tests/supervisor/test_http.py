@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.fleet_reports import FleetReport
 from otel_straggler.otlp.report_sender import ReportSender
 from otel_straggler.supervisor.causes import MAX_ALERTS
@@ -251,3 +252,29 @@ def test_health_is_that_of_the_thread_that_acts(served: Served) -> None:
     assert served.ask("GET", "/healthz") == (200, {"status": "ok"})
     served.supervisor.engine.close(10.0)
     assert served.ask("GET", "/healthz")[0] == 503
+
+
+@pytest.mark.parametrize(
+    "name", ["a,b", "n[1-4]", "ALL", "localhost", "-a", "a b", "a\n", "n\u2011"]
+)
+def test_a_name_that_can_be_no_host_is_not_marked(served: Served, name: str) -> None:
+    """As a spare it would be in the way of each replacement, and cordoned it would hide that nobody
+    knows which hosts are."""
+    for state in ("spare", "cordoned"):
+        asked = {"name": name, "state": state}
+        status, answer = served.ask("POST", "/v1/hosts", asked, role="operate")
+        assert (status, "expected the name of one host" in answer["error"]) == (400, True)
+    assert (
+        served.ask("POST", "/v1/hosts", {"name": name, "state": "gone"}, role="operate")[0] == 200
+    )
+    assert "unknown" in served.ask("GET", "/v1/status", role="read")[1]
+    assert set(served.supervisor.engine.fleet.hosts) == {"a", "b", "s"}
+    served.ask("POST", "/v1/alerts", webhook(GPU), role="ingest")
+    assert served.supervisor.engine.fleet.state_of("s") == "running"
+
+
+@pytest.mark.parametrize("name", ["a,b", "n[1-4]", "ALL"])
+def test_a_file_names_one_host_at_a_time(tmp_path: Path, name: str) -> None:
+    (tmp_path / "supervisor.yaml").write_text(f'fleet: {{hosts: {{"{name}": spare}}}}')
+    with pytest.raises(ConfigError, match="each of one host"):
+        load_settings(tmp_path / "supervisor.yaml")
