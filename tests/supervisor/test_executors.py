@@ -317,7 +317,14 @@ def test_of_an_array_one_task_is_requeued(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("state", "requeued"),
-    [("RUNNING", 1), ("FAILED", 1), ("NODE_FAIL", 1), ("COMPLETED", 0), ("CANCELLED by 0", 0)],
+    [
+        ("RUNNING", 1),
+        ("FAILED", 1),
+        ("NODE_FAIL", 1),
+        ("COMPLETED", 0),
+        ("CANCELLED by 0", 0),
+        ("COMPLETING", 0),
+    ],
 )
 def test_a_job_that_is_over_is_not_run_again(state: str, requeued: int, tmp_path: Path) -> None:
     """By an alert that comes late, or is forged; Slurm itself would."""
