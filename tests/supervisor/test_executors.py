@@ -436,3 +436,16 @@ def test_a_real_slurm_drains_its_node_and_requeues_its_job(
 def _output(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
     return done.stdout.strip()
+
+
+def test_of_what_a_program_prints_only_the_end_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To clean all of 50 MB took ten seconds, in which a step that had failed was in progress."""
+    cleaned: list[int] = []
+    monkeypatch.setattr(
+        module_of_programs, "visible", lambda text: cleaned.append(len(text)) or text
+    )
+    done = module_of_programs.Done(1, "\0" * 50_000_000 + " the end")
+    assert done.shown.endswith("the end")
+    assert max(cleaned) <= 10_000
