@@ -98,6 +98,15 @@ def create_regular(path: Path | str) -> None:
         _check(os.lstat(path), path, owner=None, flags=os.O_WRONLY)
 
 
+def file_of(path: Path) -> tuple[int, int] | None:
+    """Device and inode of the file that has this name now; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def read_tail(path: Path | str, max_bytes: int) -> bytes:
     """Read the end of a regular file, at most ``max_bytes``.
 

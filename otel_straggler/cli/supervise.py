@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 DEFAULT_URL: Final = "http://127.0.0.1:9470"
 _MAX_SHOWN: Final = 10
+_EXPECTED, _REMEDY = "a supervisor", "Is it running, and is this its address?"
 _log = logging.getLogger(__name__)
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -90,8 +91,7 @@ def status(url: str, as_json: bool) -> None:
     if as_json:
         print_json({"schema_version": 1, **answer})
         return
-    for line in status_lines(answer):
-        click.echo(line)
+    _say(url, lambda: status_lines(answer))
 
 
 @command.command()
@@ -102,7 +102,7 @@ def stop(reason: str, by: str | None, url: str) -> None:
     """Stop it: no step begins until it is resumed, also after a restart."""
     body = {"reason": reason, "by": user_name() if by is None else by}
     stopped = _ask(url, "/v1/stop", "stopped", {k: v for k, v in body.items() if v})["stopped"]
-    click.echo(_stopped(stopped))
+    _say(url, lambda: [_stopped(stopped)])
 
 
 @command.command()
@@ -125,7 +125,19 @@ def mark(host: str, state: str, url: str) -> None:
     One that is gone is no longer in the fleet, of which shares are taken.
     """
     answer = _ask(url, "/v1/hosts", "state", {"name": host, "state": state})
-    click.echo(f"{printable(answer['name'])} is {answer['state']}.")
+    _say(url, lambda: [f"{printable(answer['name'])} is {answer['state']}."])
+
+
+def _say(url: str, lines: Callable[[], Iterable[str]]) -> None:
+    """Print what an answer says: no control character, and no traceback where values are missing or
+    of other types."""
+    try:
+        said = [printable(line, 10_000) for line in lines()]
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError, OSError):
+        value = "an answer without the values of one"
+        raise InputError.of(url, value, _EXPECTED, _REMEDY) from None
+    for line in said:
+        click.echo(line)
 
 
 def status_lines(answer: dict[str, Any]) -> list[str]:
@@ -183,8 +195,8 @@ def _ask(url: str, path: str, needed: str, body: Any = None) -> dict[str, Any]:
     """The supervisor's answer; raises InputError for any other program's."""
     server = Server(
         url=base_url(url, "--url", DEFAULT_URL),
-        expected="a supervisor",
-        remedy="Is it running, and is this its address?",
+        expected=_EXPECTED,
+        remedy=_REMEDY,
         is_collector=True,
     )
     answer = server.ask(path, body)

@@ -26,8 +26,10 @@ from otel_straggler.model.fleet_reports import REPORTS_PATH, read_report
 from otel_straggler.model.json_body import JsonBody
 from otel_straggler.supervisor.causes import read_webhook
 from otel_straggler.supervisor.engine import Engine
+from otel_straggler.supervisor.executors import is_host_name
 from otel_straggler.supervisor.fleet import HOST_STATES, Decision, HostState
 from otel_straggler.supervisor.telemetry import Telemetry
+from otel_straggler.throttle import Throttle
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +40,8 @@ RESUME_PATH: Final = "/v1/resume"
 HOSTS_PATH: Final = "/v1/hosts"
 GONE: Final = "gone"
 """Of a host that is marked so the fleet no longer knows."""
-MAX_BODY_BYTES: Final = 1024 * 1024
+MAX_BODY_BYTES: Final = 8 * 1024 * 1024
+"""As many alerts as a webhook may have take up to 3 MiB."""
 _SHOWN: Final = 50
 """Decisions of a status."""
 _REMEDY: Final = "See docs/operate/supervisor.md."
@@ -56,6 +59,7 @@ class SupervisorApi(JsonApp):
         self._engine, self._telemetry = engine, telemetry
         self._thread = ThreadPoolExecutor(1, "straggler-supervisor-api")
         self._people = ThreadPoolExecutor(1, "straggler-supervisor-people")
+        self._may_log = Throttle(0.1, burst=10.0)
         self._routes = {
             ALERTS_PATH: Route(_INGEST, self._alerts),
             REPORTS_PATH: Route(_INGEST, self._report),
@@ -72,6 +76,18 @@ class SupervisorApi(JsonApp):
             self._telemetry.ignored("unauthenticated")
         return super().refused(refused, head)
 
+    def failure(self, status: int, message: str, head: Head | None) -> Response:
+        """What is refused as a whole, and not sent again, is counted and in the log."""
+        whole = (400, 413, 415)
+        if head is not None and head.path in (ALERTS_PATH, REPORTS_PATH) and status in whole:
+            self._telemetry.ignored("malformed")
+            self._warn(head, f"is not read, and nothing follows from it: {message}")
+        return super().failure(status, message, head)
+
+    def _warn(self, head: Head, text: str) -> None:
+        if self._may_log.passes():
+            _log.warning("a request of %s to %s %s", head.principal.name, head.path, text)
+
     # --- answers ---------------------------------------------------------------------------------
 
     def respond(self, request: Request) -> Response | Awaitable[Response]:
@@ -83,11 +99,12 @@ class SupervisorApi(JsonApp):
 
     def _answered(self, request: Request) -> Response:
         head = request.head
+        if head.principal.runs and self._routes[head.path].roles is READ:
+            self._guard.record_refusal(head, 403, "role")
+            return self.failure(403, "a grant with runs= reads nothing here: all is shown", head)
         try:
             response = cast("Response", self._routes[head.path].answer(request))
         except InputError as error:
-            if head.path in (ALERTS_PATH, REPORTS_PATH):
-                self._telemetry.ignored("malformed")
             response = self.failure(400, str(error), head)
         except sqlite3.Error as error:
             _log.error("the journal cannot be written: %s", error)
@@ -103,7 +120,12 @@ class SupervisorApi(JsonApp):
         self._people.shutdown(wait=True)
 
     def _alerts(self, request: Request) -> Response:
-        webhook = read_webhook(_body(request, "a webhook of Alertmanager").values)
+        values = _body(request, "a webhook of Alertmanager").values
+        webhook = read_webhook(values)
+        if values.get("truncatedAlerts"):
+            self._warn(
+                request.head, f"lacks alerts (max_alerts): {values['truncatedAlerts']!r:.20}"
+            )
         for reason, number in webhook.rejected.items():
             self._telemetry.ignored(reason, number)
         decisions = self._engine.submit(webhook.causes, request.head.principal)
@@ -141,6 +163,8 @@ class SupervisorApi(JsonApp):
             raise values.wrong("state", state, f"one of {', '.join((*HOST_STATES, GONE))}")
         if state == GONE:
             self._engine.forget(name)
+        elif not is_host_name(name):
+            raise values.wrong("name", name, "the name of one host; mark each one")
         else:
             self._engine.mark(name, cast("HostState", state))
         return json_response({"name": name, "state": state})

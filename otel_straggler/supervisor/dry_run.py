@@ -60,9 +60,9 @@ def _copied(path: Path, folder: Path) -> Store:
             raise InputError.of("state.path", str(path), expected, f"{error}.") from None
         try:
             return Store(copy)
-        except ConfigError:
+        except ConfigError as error:
             if not tries_left:
-                raise
+                raise ConfigError(str(error).replace(str(copy), str(path))) from None
     raise AssertionError
 
 

@@ -28,6 +28,7 @@ from otel_straggler.setting import (
     text,
     texts,
 )
+from otel_straggler.supervisor.executors import is_host_name
 from otel_straggler.supervisor.executors.kubernetes import KubernetesSettings
 from otel_straggler.supervisor.executors.shell import ShellSettings
 from otel_straggler.supervisor.executors.slurm import SlurmSettings
@@ -38,10 +39,10 @@ from otel_straggler.yaml_file import read_yaml
 _HOSTS: Final = kind(
     accepts=lambda value: (
         isinstance(value, Mapping)
-        and all(isinstance(name, str) and name for name in value)
+        and all(map(is_host_name, value))
         and set(HOST_STATES).issuperset(value.values())
     ),
-    expected=f"a mapping of host names to one of {', '.join(HOST_STATES)}",
+    expected=f"a mapping of host names, each of one host, to one of {', '.join(HOST_STATES)}",
     convert=lambda value: tuple(value.items()),
 )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from otel_straggler.errors import ConfigError, UnavailableError
-from otel_straggler.regular_files import UnsafeFileError, create_folder, create_regular
+from otel_straggler.regular_files import UnsafeFileError, create_folder, create_regular, file_of
 from otel_straggler.supervisor.causes import Cause, cause_json, cause_of_json
 from otel_straggler.supervisor.fleet import (
     HOST_STATES,
@@ -33,11 +33,9 @@ Status = Literal["ignored", "decided", "started", "done", "failed", "unknown", "
 can say."""
 ENDED: Final[frozenset[Status]] = frozenset({"ignored", "done", "failed", "unknown", "expired"})
 
-_APPLICATION_ID: Final = 0x6F747376
-"""``PRAGMA application_id``: "otsv"."""
+_APPLICATION_ID: Final = 0x6F747376  # "otsv"
 _SCHEMA_VERSION: Final = 2
-_MAX_IGNORED: Final = 100_000
-"""Causes that nothing follows from; beyond that the oldest are dropped, whoever sends many."""
+_MAX_IGNORED: Final = 100_000  # of what no policy limits; what failed is not tried again
 _TABLES: Final = """
 CREATE TABLE decisions (
     cause_id TEXT PRIMARY KEY, at_unix_s REAL NOT NULL, status TEXT NOT NULL,
@@ -120,9 +118,8 @@ class Store:
         except (OSError, UnsafeFileError) as error:
             expected = "a file that this process can write"
             raise UnavailableError.of("state.path", str(path), expected, f"{error}.") from None
-        self._connection = sqlite3.connect(
-            path, timeout=0.0, isolation_level=None, check_same_thread=False
-        )
+        self._path, self._file = path, file_of(path)
+        self._connection = sqlite3.connect(path, 0.0, isolation_level=None, check_same_thread=False)
         try:
             self._open(path)
         except BaseException:
@@ -186,6 +183,10 @@ class Store:
             yield from self._begun()
 
     def _begun(self) -> Iterator[None]:
+        if file_of(self._path) != self._file:
+            raise sqlite3.OperationalError(
+                f"{self._path} is another file now, or none: put it back"
+            )
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             reported = [(cause_id,) for cause_id in self._reported]
@@ -338,20 +339,12 @@ class Store:
     def drop_older(self, than_unix_s: float) -> None:
         """Drop what ended before. Its causes are older than the policy acts upon."""
         with self.transaction():
-            self._connection.execute(
-                "DELETE FROM decisions WHERE at_unix_s < ? AND status NOT IN "
-                "('decided', 'started')",
-                (than_unix_s,),
+            ended = (
+                "DELETE FROM decisions WHERE status NOT IN ('decided', 'started') AND at_unix_s < ?"
             )
-            self._connection.execute(
-                "DELETE FROM decisions WHERE status IN ('ignored', 'failed') AND rowid <= (SELECT "
-                "rowid FROM decisions WHERE status IN ('ignored', 'failed') "
-                "ORDER BY rowid DESC LIMIT 1 OFFSET ?)",
-                (_MAX_IGNORED,),
-            )
-            self._connection.execute(
-                "DELETE FROM steps WHERE cause_id NOT IN (SELECT cause_id FROM decisions)"
-            )
+            self._connection.execute(ended, (than_unix_s,))
+            self._connection.execute(_DROP_FLOODS, (_MAX_IGNORED,))
+            self._connection.execute(_DROP_STEPS)
 
     def _all(self, question: str, *values: Any) -> list[Any]:
         return self._connection.execute(question, values).fetchall()
@@ -360,6 +353,13 @@ class Store:
         return int(self._connection.execute(question).fetchone()[0])
 
 
+_DROP_FLOODS: Final = """
+WITH floods AS (SELECT rowid AS n FROM decisions WHERE status = 'ignored'
+    OR status NOT IN ('decided', 'started') AND instr(decision, '"action": "notify"')
+    OR status = 'failed' AND NOT EXISTS (SELECT 1 FROM steps
+        WHERE steps.cause_id = decisions.cause_id AND started_unix_s NOT NULL))
+DELETE FROM decisions WHERE rowid IN (SELECT n FROM floods ORDER BY n DESC LIMIT -1 OFFSET ?)"""
+_DROP_STEPS: Final = "DELETE FROM steps WHERE cause_id NOT IN (SELECT cause_id FROM decisions)"
 _REPORTED: Final = "UPDATE decisions SET is_reported = 1 WHERE cause_id = ?"
 _ENTRY: Final = "SELECT cause, decision, status, text FROM decisions"
 

@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from otel_straggler.cli import main
+from otel_straggler.cli.exchange import Server
 from otel_straggler.cli.supervise import command
 from otel_straggler.supervisor.service import Supervisor
 from otel_straggler.supervisor.settings import load_settings
@@ -131,3 +133,45 @@ def test_importing_the_settings_needs_no_optional_library() -> None:
         "import otel_straggler.supervisor.service, otel_straggler.cli.supervise"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env=os.environ)
+
+
+EVIL = "\x1b[2J\x07"
+HOST = {"name": "a", "state": EVIL}
+DECISION = {
+    "action": EVIL, "status": EVIL, "reason": EVIL, "host": EVIL, "run_id": "", "cause": EVIL,
+    "text": EVIL, "at_unix_s": 0.0,
+}  # fmt: skip
+ANSWER = {"stopped": None, "executor": EVIL, "hosts": [HOST], "decisions": [DECISION]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {**ANSWER, "waiting": EVIL, "shed": EVIL},
+        {**ANSWER, "decisions": [{**DECISION, "action": None}]},
+        {**ANSWER, "stopped": {"by": EVIL, "reason": EVIL, "at_unix_s": 0.0}},
+        {**ANSWER, "stopped": 5},
+        {**ANSWER, "stopped": {"by": "x", "reason": "y", "at_unix_s": 1e308}},
+        {**ANSWER, "executor": []},
+        {**ANSWER, "hosts": {"a": 1}},
+        {**ANSWER, "decisions": "x"},
+        {**ANSWER, "decisions": [{}]},
+        {"decisions": []},
+    ],
+)
+@pytest.mark.parametrize(
+    "arguments", [["status"], ["stop", "--reason", "x"], ["mark", "a", "gone"]]
+)
+def test_whatever_answers_nothing_comes_through_and_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    answer: dict[str, Any],
+) -> None:
+    """Another program at the address, or a supervisor that somebody else has."""
+    whole = {"stopped": None, "state": EVIL, "name": "a", **answer}
+    monkeypatch.setattr(Server, "ask", lambda *_: whole)
+    assert main(["supervise", *arguments]) in (0, 2)
+    shown = "".join(capsys.readouterr())
+    assert shown
+    assert not {"\x1b", "\x07"} & set(shown)

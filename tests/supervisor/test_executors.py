@@ -317,7 +317,14 @@ def test_of_an_array_one_task_is_requeued(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("state", "requeued"),
-    [("RUNNING", 1), ("FAILED", 1), ("NODE_FAIL", 1), ("COMPLETED", 0), ("CANCELLED by 0", 0)],
+    [
+        ("RUNNING", 1),
+        ("FAILED", 1),
+        ("NODE_FAIL", 1),
+        ("COMPLETED", 0),
+        ("CANCELLED by 0", 0),
+        ("COMPLETING", 0),
+    ],
 )
 def test_a_job_that_is_over_is_not_run_again(state: str, requeued: int, tmp_path: Path) -> None:
     """By an alert that comes late, or is forged; Slurm itself would."""
@@ -429,3 +436,16 @@ def test_a_real_slurm_drains_its_node_and_requeues_its_job(
 def _output(command: Sequence[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
     return done.stdout.strip()
+
+
+def test_of_what_a_program_prints_only_the_end_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To clean all of 50 MB took ten seconds, in which a step that had failed was in progress."""
+    cleaned: list[int] = []
+    monkeypatch.setattr(
+        module_of_programs, "visible", lambda text: cleaned.append(len(text)) or text
+    )
+    done = module_of_programs.Done(1, "\0" * 50_000_000 + " the end")
+    assert done.shown.endswith("the end")
+    assert max(cleaned) <= 10_000

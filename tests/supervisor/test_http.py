@@ -5,11 +5,14 @@ from __future__ import annotations
 import http.client
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from otel_straggler.errors import ConfigError
 from otel_straggler.model.fleet_reports import FleetReport
 from otel_straggler.otlp.report_sender import ReportSender
+from otel_straggler.supervisor.causes import MAX_ALERTS
 from otel_straggler.supervisor.service import Supervisor
 from otel_straggler.supervisor.settings import load_settings
 
@@ -93,9 +96,46 @@ def test_a_malformed_webhook_is_refused_with_a_reason(served: Served, body: byte
     assert served.ignored() == {"malformed": 1}
 
 
-def test_a_body_that_is_too_large_is_refused(served: Served) -> None:
-    """Before it is read."""
-    assert served.ask("POST", "/v1/alerts", b" " * 2_000_000, role="ingest")[0] == 413
+def test_a_webhook_is_as_large_as_its_alerts(served: Served) -> None:
+    """A thousand with the annotations of a collector are taken."""
+    alerts = [alert_json("Other", node=f"n{n}", text="x" * 1_000) for n in range(MAX_ALERTS)]
+    status, answer = served.ask("POST", "/v1/alerts", webhook(*alerts), role="ingest")
+    assert (status, answer) == (200, {"outcomes": {"no_rule": MAX_ALERTS}})
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "headers", "why"),
+    [
+        (b" " * 9_000_000, 413, {}, "the body is larger than"),
+        (webhook(*[GPU] * (MAX_ALERTS + 1)), 400, {}, f"a list of at most {MAX_ALERTS}"),
+        (webhook(GPU), 415, {"Content-Type": "text/plain"}, "only application/json"),
+        ({**webhook(GPU), "version": "5"}, 400, {}, "webhook: version"),
+    ],
+)
+def test_alerts_that_are_refused_as_a_whole_are_counted_and_logged(
+    served: Served,
+    caplog: pytest.LogCaptureFixture,
+    body: Any,
+    status: int,
+    headers: dict[str, str],
+    why: str,
+) -> None:
+    """Alertmanager does not send them again, so nothing else says that they are lost."""
+    assert served.ask("POST", "/v1/alerts", body, role="ingest", **headers)[0] == status
+    assert served.ignored() == {"malformed": 1}
+    [line] = [each for each in caplog.messages if "nothing follows from it" in each]
+    assert line.startswith("a request of ingest to /v1/alerts")
+    assert why in line
+
+
+def test_alerts_that_alertmanager_left_out_are_logged(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And those that came are decided about; of a flood of such lines ten are logged."""
+    for _ in range(30):
+        served.ask("POST", "/v1/alerts", {**webhook(GPU), "truncatedAlerts": 7}, role="ingest")
+    assert served.executor.performed
+    assert len([each for each in caplog.messages if "lacks alerts (max_alerts): 7" in each]) == 11
 
 
 def test_a_page_in_a_browser_cannot_command(served: Served) -> None:
@@ -212,3 +252,29 @@ def test_health_is_that_of_the_thread_that_acts(served: Served) -> None:
     assert served.ask("GET", "/healthz") == (200, {"status": "ok"})
     served.supervisor.engine.close(10.0)
     assert served.ask("GET", "/healthz")[0] == 503
+
+
+@pytest.mark.parametrize(
+    "name", ["a,b", "n[1-4]", "ALL", "localhost", "-a", "a b", "a\n", "n\u2011"]
+)
+def test_a_name_that_can_be_no_host_is_not_marked(served: Served, name: str) -> None:
+    """As a spare it would be in the way of each replacement, and cordoned it would hide that nobody
+    knows which hosts are."""
+    for state in ("spare", "cordoned"):
+        asked = {"name": name, "state": state}
+        status, answer = served.ask("POST", "/v1/hosts", asked, role="operate")
+        assert (status, "expected the name of one host" in answer["error"]) == (400, True)
+    assert (
+        served.ask("POST", "/v1/hosts", {"name": name, "state": "gone"}, role="operate")[0] == 200
+    )
+    assert "unknown" in served.ask("GET", "/v1/status", role="read")[1]
+    assert set(served.supervisor.engine.fleet.hosts) == {"a", "b", "s"}
+    served.ask("POST", "/v1/alerts", webhook(GPU), role="ingest")
+    assert served.supervisor.engine.fleet.state_of("s") == "running"
+
+
+@pytest.mark.parametrize("name", ["a,b", "n[1-4]", "ALL"])
+def test_a_file_names_one_host_at_a_time(tmp_path: Path, name: str) -> None:
+    (tmp_path / "supervisor.yaml").write_text(f'fleet: {{hosts: {{"{name}": spare}}}}')
+    with pytest.raises(ConfigError, match="each of one host"):
+        load_settings(tmp_path / "supervisor.yaml")

@@ -330,7 +330,7 @@ def test_a_dry_run_without_a_journal_says_so(tmp_path: Path) -> None:
     with pytest.raises(StragglerError, match=r"state\.path: .*the journal of a supervisor"):
         dry_run(str(tmp_path / "db"), POLICY, NOW_S)
     (tmp_path / "db").write_text("no database, but long enough to be taken for one" * 30)
-    with pytest.raises(ConfigError, match="undamaged journal"):
+    with pytest.raises(ConfigError, match=f"got '{tmp_path}/db'; expected .* journal"):
         dry_run(str(tmp_path / "db"), POLICY, NOW_S)
 
 
@@ -341,3 +341,26 @@ def test_hosts_of_the_file_and_the_journal_are_one_fleet(tmp_path: Path) -> None
     scene.hosts = (Host(name="x", state="spare"),)
     scene.restart()
     assert scene.engine.fleet.hosts["x"] == Host(name="x", state="running")
+
+
+@pytest.mark.parametrize("what", ["moved", "removed", "replaced"])
+def test_a_journal_that_is_gone_from_its_place_is_as_one_that_cannot_be_written(
+    tmp_path: Path, what: str
+) -> None:
+    """What is decided would be lost with the process, and another supervisor could start there."""
+    scene = Scene(tmp_path / "db", POLICY, *NODES)
+    away = tmp_path / "away"
+    (tmp_path / "db").rename(away)
+    if what == "removed":
+        away.unlink()
+    elif what == "replaced":
+        shutil.copyfile(away, tmp_path / "db")
+    for does in (lambda: scene.submit(alert("Gpu", node="a")), scene.act):
+        with pytest.raises(sqlite3.OperationalError, match="is another file now, or none"):
+            does()
+    assert scene.executor.performed == []
+    assert cordoned(scene) == set()
+    if what == "moved":
+        away.rename(tmp_path / "db")
+        assert scene.submit(alert("Gpu", node="a")) == ["cordon"]
+        assert scene.act() == [("cordon", "a")]

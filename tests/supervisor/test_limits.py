@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from otel_straggler.supervisor import store
 from otel_straggler.supervisor.decide import decide
 from otel_straggler.supervisor.executors import StepError
 from otel_straggler.supervisor.fleet import MAX_ADDED, Fleet, Host, SchedulerHost
+from otel_straggler.supervisor.store import Step
 
 from .served import Served
 from .supervised import NOW_S, Remembering, Scene, alert, policy_of
@@ -254,3 +256,37 @@ def test_a_flood_of_reports_does_not_fill_the_journal(
     kept = [entry.cause.id for entry in scene.store.newest(100)]
     assert kept == [*(f"report:{n}" for n in reversed(range(40, 50))), lost.id]
     assert scene.submit(lost) == ["known"]
+
+
+class Failing(Remembering):
+    """An executor whose steps begin, and fail."""
+
+    def perform(self, step: Step, before: dict[str, Any]) -> str:
+        super().perform(step, before)
+        raise StepError("it failed")
+
+
+@pytest.mark.parametrize("name", ["Nothing", "Told"])
+def test_a_flood_has_no_failed_action_tried_again_and_does_not_fill_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whether the flood is ignored or notifies, which no limit of the policy bounds."""
+    monkeypatch.setattr(store, "_MAX_IGNORED", 10)
+    policy = policy_of("""
+        rules:
+          - {alert: Lost, action: restart_workload}
+          - {alert: Nothing, action: cordon}
+          - {alert: Told, action: notify}
+    """)
+    scene = Scene(tmp_path / "db", policy, "a")
+    scene.restart(Failing())
+    lost = alert("Lost", run_id="r")
+    scene.submit(lost)
+    scene.act()
+    scene.submit(*(alert(name, node=f"n{number}") for number in range(50)))
+    scene.act()
+    scene.now_s += 700
+    scene.act()
+    assert len(scene.store.newest(100)) == 11
+    assert scene.submit(lost) == ["known"]
+    assert [verb for verb, _ in scene.act()].count("restart_workload") == 1

@@ -240,3 +240,16 @@ def test_a_decision_has_the_id_of_the_scheduler(scheduled: Served) -> None:
     assert scheduled.alert("ingest", node="mine", xid="79") == "cordon"
     (decision,) = scheduled.supervisor.engine.fleet.decisions
     assert (decision.host_id, decision.by, decision.tenant) == ("m1", "ingest", "")
+
+
+@pytest.mark.parametrize(("role", "status"), [("read", 403), ("operate", 200)])
+@pytest.mark.parametrize("path", ["/v1/status", "/metrics"])
+def test_a_reader_of_some_runs_does_not_see_all(
+    tmp_path: Path, role: str, status: int, path: str
+) -> None:
+    """What is shown is of all tenants, so a grant that is for some runs reads nothing."""
+    limit = "runs=team-a/" if role == "read" else ""
+    served = Served(tmp_path, HOSTS + POLICY, f"{role} some token:{A} {limit}\n")
+    assert served.ask("GET", path, role=A)[0] == status
+    assert served.ask("GET", path, role="read")[0] == 200
+    served.supervisor.stop()

@@ -16,7 +16,7 @@ from otel_straggler.collector.history.tables import (
     check_schema_version,
 )
 from otel_straggler.errors import ConfigError, UnavailableError
-from otel_straggler.regular_files import FileLock, LockedError, create_regular
+from otel_straggler.regular_files import FileLock, LockedError, create_regular, file_of
 
 _APPLICATION_ID: Final = 0x6F747331
 """``PRAGMA application_id``: "ots1"."""
@@ -54,7 +54,7 @@ class Database(Tables):
             _prepare(connection, where=str(path))
             self._page_bytes = _number(self._connection, "PRAGMA page_size")
             self._files = (path, path.with_name(f"{path.name}-wal"))
-            self._identities = tuple(map(_identity, self._files))
+            self._identities = tuple(map(file_of, self._files))
         except BaseException:
             connection.close()
             raise
@@ -65,7 +65,7 @@ class Database(Tables):
 
     def was_replaced(self) -> bool:
         """True if the file or its log was replaced or removed."""
-        return tuple(map(_identity, self._files)) != self._identities
+        return tuple(map(file_of, self._files)) != self._identities
 
     def shrink(self) -> None:
         """Give free pages back to the file system."""
@@ -97,14 +97,6 @@ class Database(Tables):
             if self._connection.in_transaction:  # SQLite itself rolls back when the disk is full
                 self._connection.execute("ROLLBACK")
             raise
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        result = path.stat()
-    except OSError:
-        return None
-    return result.st_dev, result.st_ino
 
 
 # --- one writer per file ------------------------------------------------------------------------

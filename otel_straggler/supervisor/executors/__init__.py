@@ -67,6 +67,12 @@ def host_name(name: str) -> str:
     return name
 
 
+def is_host_name(name: object) -> bool:
+    """Whether it may be the name of one host, as :func:`host_name` wants it."""
+    is_name = isinstance(name, str) and _HOST.fullmatch(name) is not None
+    return is_name and str(name).lower() not in _KEYWORDS
+
+
 def is_words(name: str) -> bool:
     """Whether a name of a run, device or cause can be an argument of any program: neither an option
     nor a path out of a folder, and nothing that a shell, a format or a pattern reads.

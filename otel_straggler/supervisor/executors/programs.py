@@ -43,7 +43,8 @@ class Done:
     @property
     def end(self) -> str:
         """The end of the output in one line, for a log."""
-        return visible(" ".join(self.output.split()))[-_MAX_SHOWN:]
+        end = self.output[-20 * _MAX_SHOWN :]
+        return visible(" ".join(end.split()))[-_MAX_SHOWN:]
 
     @property
     def shown(self) -> str:

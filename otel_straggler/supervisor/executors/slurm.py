@@ -34,8 +34,9 @@ _JOB_COLUMNS: Final = (
 )  # fmt: skip
 """Slurm's own words alone: what ``scontrol show job`` prints begins with the job's name, in which
 its user may write ``Restarts=9``."""
-_OVER: Final = ("COMPLETED", "CANCELLED")
-"""States of jobs that Slurm would requeue, and nobody wants to run again."""
+_OVER: Final = ("COMPLETED", "CANCELLED", "COMPLETING")
+"""States of jobs that Slurm would requeue, and nobody wants to run again. Of a job whose processes
+still end (``COMPLETING``) Slurm does not say whether it was cancelled."""
 _LISTED: Final = re.compile(r"([^,\[]*)(?:\[([^\]]*)\])?")
 
 
