@@ -36,6 +36,7 @@ from otel_straggler.checkpoint.files import (
 )
 from otel_straggler.checkpoint.manifest import MAX_BYTES as MAX_MANIFEST_BYTES
 from otel_straggler.checkpoint.manifest import (
+    MAX_ORDER,
     FileEntry,
     Manifest,
     Marker,
@@ -169,7 +170,8 @@ def commit(saving: Path, manifest: Manifest, keys: ManifestKeys | None = None) -
     Raises:
         OSError: it cannot be; the folder keeps its temporary name.
     """
-    manifest = replace(manifest, order=1 + max(_orders(saving.parent, keys), default=0))
+    newest = max(_orders(saving.parent, keys), default=0)
+    manifest = replace(manifest, order=min(newest + 1, MAX_ORDER))
     write_synced(saving / MANIFEST, encode_manifest(manifest, keys))
     if is_remote(saving):
         return saving

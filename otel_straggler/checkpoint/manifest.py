@@ -21,6 +21,8 @@ METADATA: Final = ".metadata"
 """DCP's own file of a checkpoint."""
 _VERSION: Final = 1
 _MAX_NUMBER: Final = 1 << 62
+MAX_ORDER: Final = _MAX_NUMBER - 1
+"""The last that is read. What is saved after a checkpoint that claims it has it, too."""
 _MAX_NAME: Final = 255
 
 

@@ -244,6 +244,9 @@ def _items(text: str, name: str) -> Iterator[tuple[str, Any, int]]:
         shown = text[error.pos : error.pos + 40] or "the end of the file"
         line = text.count("\n", 0, error.pos) + 1
         _fail_cut_off(f"{name}:{line}", shown, f"valid JSON ({error.msg})")
+    except ValueError:  # of int()
+        shown = "an integer of more than 4,300 digits"
+        _fail(name, shown, "a trace of torch.profiler", "Is it a trace?")
     except IndexError:
         line = text.count("\n") + 1
         expected = "valid JSON to its closing bracket"

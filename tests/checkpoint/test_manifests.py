@@ -205,6 +205,18 @@ def test_a_training_with_a_bad_manifest_goes_on_to_save_and_prune(
     assert [one.step for one in list_checkpoints(tmp_path)] == [4, 3]
 
 
+@pytest.mark.parametrize("below", [1, 2, 3])
+def test_the_highest_order_of_all_does_not_make_what_is_saved_next_unreadable(
+    tmp_path: Path, below: int
+) -> None:
+    _, newest = saved(tmp_path, 1, 2)
+    put("order", (1 << 62) - below)(newest / MANIFEST)
+    assert restored(tmp_path)[0] == 2
+    saved(tmp_path, 3, 4, 5)
+    assert [one.problem for one in list_checkpoints(tmp_path)] == ["", ""]
+    assert restored(tmp_path)[0] == 5
+
+
 MARKERS: dict[str, Damage] = {
     name: BAD[name]
     for name in ("empty", "null", "nested lists", "5,000 digits", "NaN", "a pipe",

@@ -257,7 +257,7 @@ def test_runs_that_were_just_admitted_count_before_they_are_known() -> None:
     sender = Principal(name="a", role="ingest", max_runs=3)
     for name in ("x", "y", "z"):
         quotas.spend(sender, Usage(run_ids=lambda one=name: {one}))
-    with pytest.raises(QuotaError, match="allows 3"):
+    with pytest.raises(QuotaError, match="a has 3 runs; its grant allows 3"):
         quotas.spend(sender, Usage(run_ids=lambda: {"w"}))
     quotas.spend(sender, Usage(run_ids=lambda: {"x", "y"}))
     now[0] = 11.0  # none of them became a run

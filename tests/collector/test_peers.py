@@ -90,6 +90,24 @@ def test_the_list_has_the_runs_of_all_shards_with_their_addresses(fleet: Fleet) 
 
 
 @pytest.mark.parametrize(
+    ("own_age_s", "collector"), [(0.0, "a"), (MOVED_S - 0.1, "a"), (MOVED_S + 0.1, "b")]
+)
+@pytest.mark.parametrize(
+    "claim",
+    [{}, {"state": "ended", "headline": "nothing to see"}, {"alerts": 9}],
+)
+def test_a_shard_does_not_take_the_place_of_a_run_that_is_heard_here(
+    fleet: Fleet, own_age_s: float, collector: str, claim: Json
+) -> None:
+    """Whatever it claims, and however new."""
+    fleet.runs = {"b": [fleet.entry("r", -3_600.0, **claim)]}
+    peers = peers_of(fleet, {"r": own_age_s})
+    peers.tick()
+    own = fleet.entry("r", own_age_s)
+    assert [run["collector"] for run in peers.merged([own])] == [collector]
+
+
+@pytest.mark.parametrize(
     ("reported", "page_url"),
     [
         ("https://straggler-1.example.org", "https://straggler-1.example.org"),

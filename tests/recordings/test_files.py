@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -178,6 +179,26 @@ def test_json_that_is_no_otlp_is_refused() -> None:
 def test_json_of_absurd_depth_is_refused(content: bytes) -> None:
     """A parser that gives up is an answer, not a crash."""
     assert refusal(content).startswith("run:1: got '{")
+
+
+_DIGITS = b"9" * 5_000
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b'{"timestamp": %s}\n' % _DIGITS,
+        b'{\n"resourceSpans": %s\n}' % _DIGITS,
+        b'{"resourceSpans": []}\n{"resourceSpans": -%s}\n' % _DIGITS,
+        b'{"schemaVersion": %s, "traceEvents": []}' % _DIGITS,
+        b'{"traceEvents": [{"ph": "X", "ts": %s}]}' % _DIGITS,
+        b'{"traceEvents": [{"ph": "X", "ts": -%s}]}' % _DIGITS,
+    ],
+    ids=["a line", "a request", "a later request", "a trace", "an event", "a negative one"],
+)
+def test_an_integer_of_5000_digits_is_refused(content: bytes) -> None:
+    """Python itself reads none of more than 4,300."""
+    assert re.match(r"run(:[12])?: got '", refusal(content))
 
 
 def test_a_csv_with_a_nul_byte_is_still_a_csv() -> None:

@@ -160,11 +160,12 @@ class Quotas:
             recent = self._recent.setdefault(sender.name, {})
             for run_id in [each for each, at in recent.items() if now_s - at > _RECENT_S]:
                 del recent[run_id]
-            is_within = len(own | recent.keys() | new) <= sender.max_runs
+            used = own | recent.keys()
+            is_within = len(used | new) <= sender.max_runs
             if is_within:
                 recent.update(dict.fromkeys(new, now_s))
         if not is_within:
-            raise QuotaError(self._refuse(sender, "max_runs", len(own)), "max_runs")
+            raise QuotaError(self._refuse(sender, "max_runs", len(used)), "max_runs")
 
     def _admit_ranks(self, sender: Principal, usage: Usage) -> None:
         now_s, ranks = self._now_s(), usage.ranks()
