@@ -194,11 +194,11 @@ def _hung_when_last_seen(settings: AlertSettings) -> str:
     then 0, once, so that the only query that looks back for days finds that instead."""
     kept = f"last_over_time({_HUNG_LAST}[{duration(settings.remembered_s)}])"
     known = f"({kept} > 0 > time() - {number(settings.remembered_s)})"
-    heard = f"max by ({ANYWHERE}) ({LAST_SEEN.name})"
+    newest_seen = f"max by ({ANYWHERE}) ({LAST_SEEN.name})"
     labels = ", ".join((*OF_COLLECTOR, *OF_RUN, *JOINED))
     return (
         f"({LAST_SEEN.name} and on ({labels}) ({HUNG.name} == 1))\n"
-        f"or on ({labels}) (0 * ({known} < on ({ANYWHERE}) group_left () {heard}))\n"
+        f"or on ({labels}) (0 * ({known} < on ({ANYWHERE}) group_left () {newest_seen}))\n"
         f"or on ({labels}) {known}"
     )
 

@@ -40,11 +40,11 @@ class JsonBody:
     ) -> None:
         self._remedy, self._where = remedy, where
         try:
-            values = parse_json(body, None)
-        except ValueError:
-            values = None
+            values, problem = parse_json(body, None), ""
+        except ValueError as error:
+            values, problem = None, f" ({error})"
         if not isinstance(values, dict):
-            raise InputError.of(f"{where}body", of_kind(body), expected, remedy)
+            raise InputError.of(f"{where}body", of_kind(body) + problem, expected, remedy)
         self.values: dict[str, Any] = values
 
     def __contains__(self, name: str) -> bool:

@@ -7,8 +7,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from otel_straggler.collector.history.spool import Spool
 from otel_straggler.errors import UnavailableError
 from otel_straggler.regular_files import FileLock, LockedError
 
+from ..waiting import eventually
 from .states import saved
 
 FORKS = {
@@ -110,6 +112,19 @@ def orphan(code: str, folder: Path) -> Iterator[int]:
         process.stdout.close()
 
 
+def soon(take: Callable[[], Any]) -> Any:
+    """What it returns, once the child, which may have only just begun, has dropped its lock."""
+    taken: list[Any] = []
+
+    def is_free() -> bool:
+        with contextlib.suppress(UnavailableError, LockedError):
+            taken.append(take())
+        return bool(taken)
+
+    eventually(is_free, 20.0)
+    return taken[0]
+
+
 @pytest.mark.parametrize("fork", FORKS.values(), ids=FORKS)
 def test_a_training_starts_again_while_a_child_of_its_killed_rank_lives(
     tmp_path: Path, fork: str
@@ -133,13 +148,13 @@ def test_a_rank_that_lives_keeps_its_lock_although_a_child_of_it_has_ended(tmp_p
 @pytest.mark.parametrize("code", LOCKS.values(), ids=LOCKS)
 def test_every_lock_ends_with_its_process(tmp_path: Path, code: str) -> None:
     """Of the agent, a collector's history and spool; and it is one while the process lives."""
+    history = WriterLock(tmp_path / "history.db")
+    spool = Spool(tmp_path / "spool", max_bytes=1 << 20, syncs=False)
     with orphan(code + FORKS["os.fork"], tmp_path):
-        agent = agent_locked(tmp_path)
-        history = WriterLock(tmp_path / "history.db")
-        history.acquire()
-        spool = Spool(tmp_path / "spool", max_bytes=1 << 20, syncs=False)
-        spool.open()
-        one = FileLock(tmp_path / "lock")
+        agent = soon(lambda: agent_locked(tmp_path))
+        soon(history.acquire)
+        soon(spool.open)
+        one = soon(lambda: FileLock(tmp_path / "lock"))
     with pytest.raises(UnavailableError, match=f"process {os.getpid()}"):
         agent_locked(tmp_path)
     with pytest.raises(UnavailableError, match=f"process {os.getpid()}"):

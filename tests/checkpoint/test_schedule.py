@@ -87,7 +87,9 @@ def test_a_request_by_file_is_noticed_once(tmp_path: Path) -> None:
     requests = RequestFile(path, lambda reason, stuck: asked.append((reason, stuck)))
     requests.poll()
     path.unlink()
-    path.write_text("rank 3 hangs\n3\n")
+    whole = tmp_path / "whole"  # its thread may look at any moment
+    whole.write_text("rank 3 hangs\n3\n")
+    whole.replace(path)
     requests.poll()
     requests.poll()
     requests.close()

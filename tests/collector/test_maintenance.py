@@ -97,7 +97,7 @@ def test_without_a_history_it_is_kept_in_memory(start: Any, report: Any) -> None
         ({"seconds": True}, 400, "seconds: got True"),
         ({"seconds": "1h"}, 400, "seconds: got '1h'"),
         ({"seconds": 1e9}, 400, "seconds: got 1000000000.0"),
-        ({"seconds": float("nan")}, 400, "seconds: got nan"),
+        ({"seconds": float("nan")}, 400, "NaN where a finite number is expected"),
         ({"seconds": None, "until": 9e9}, 400, "until: got 9000000000.0; expected seconds since"),
         ({"seconds": None, "until": -1}, 400, "until: got -1"),
         ({"headers": {"Content-Type": "text/plain"}}, 415, "application/json"),

@@ -30,6 +30,7 @@ NOT_OF_TORCH = {
     "_GLOBAL_ARGS": "Megatron",
     "_Unpickler": "pickle",
     "_asdict": "named tuples",
+    "_continue": "Kubernetes' client",
     "_csv": "csv",
     "_current_frames": "sys",
     "_getframe": "sys",

@@ -27,7 +27,7 @@ from ..waiting import eventually
 PATIENCE_S = 60.0
 SCALARS = {
     "worst_score": 0.5, "worst_rank": 3, "slowdown": 1.2, "gpu_seconds_lost": 7.5,
-    "gpu_seconds_lost_per_hour": None, "step_s": float("nan"), "news": 1.0,
+    "gpu_seconds_lost_per_hour": None, "step_s": None, "news": 1.0,
 }  # fmt: skip
 LOGGED = {"straggler/worst_score": 0.5, "straggler/worst_rank": 3, "straggler/slowdown": 1.2,
           "straggler/gpu_seconds_lost": 7.5}  # fmt: skip

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from otel_straggler.setting import option, text
+from otel_straggler.strict_json import whole_number
 from otel_straggler.supervisor.executors import (
     StepError,
     UncertainError,
@@ -152,7 +153,7 @@ class SlurmExecutor:
         options = ("--noheader", "--all", "--states=all", f"--jobs={number}")
         printed = self._programs.listed([self._squeue, *options, f"--Format={columns}"])
         rows = [_columns(line) for line in printed.split("\n") if line.split()[:1] == [number]]
-        if len(rows) != 1 or not rows[0][3].isdecimal():
+        if len(rows) != 1 or whole_number(rows[0][3]) is None:
             text = (
                 f"Slurm lists {len(rows)} jobs whose number is exactly {number}, or not how often"
             )
@@ -252,8 +253,9 @@ def expanded(hostlist: str) -> Iterator[str]:
 def _numbers(ranges: str) -> Iterator[str]:
     for each in ranges.split(","):
         first, _, last = each.partition("-")
-        if last and first.isdecimal() and last.isdecimal():
-            yield from (f"{n:0{len(first)}d}" for n in range(int(first), int(last) + 1))
+        begin, end = whole_number(first), whole_number(last)
+        if begin is not None and end is not None:
+            yield from (f"{n:0{len(first)}d}" for n in range(begin, end + 1))
         else:
             yield each
 
