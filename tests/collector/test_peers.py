@@ -96,7 +96,7 @@ def test_the_list_has_the_runs_of_all_shards_with_their_addresses(fleet: Fleet) 
     "claim",
     [{}, {"state": "ended", "headline": "nothing to see"}, {"alerts": 9}],
 )
-def test_a_shard_does_not_take_the_place_of_a_run_that_is_heard_here(
+def test_a_shard_does_not_take_the_place_of_a_run_that_reports_here(
     fleet: Fleet, own_age_s: float, collector: str, claim: Json
 ) -> None:
     """Whatever it claims, and however new."""

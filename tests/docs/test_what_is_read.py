@@ -74,9 +74,6 @@ REASONS: dict[str, list[str]] = {
         "inject/host_effects:xid Path.open",
     ],
     "ranks of one training, which run the same code": [
-        "checkpoint/agreement:_answers json.loads",
-        "checkpoint/agreement:_decide json.loads",
-        "checkpoint/membership:_content_or_error json.loads",
         "checkpoint/plain:decode json.loads",
         "integrations/trainer_saves:load_state_dict json.loads",
         "report/columns:learn json.loads",

@@ -142,11 +142,11 @@ class Peers:
         here = {"collector": self.own_id or None, "url": None, "page_url": None}
         own = [{**entry, **here} for entry in entries]
         result: dict[str, Json] = {entry["run_id"]: entry for entry in own}
-        heard_here = {run_id for run_id, age_s in self._ages().items() if age_s < MOVED_S}
+        received_here = {run_id for run_id, age_s in self._ages().items() if age_s < MOVED_S}
         for peer in self.others():
             for run_id, entry in peer.runs.items():
                 known = result.get(run_id)
-                if known is None or (run_id not in heard_here and _is_newer(entry, known)):
+                if known is None or (run_id not in received_here and _is_newer(entry, known)):
                     there = {"url": peer.url, "page_url": peer.page_url}
                     result[run_id] = {**entry, "collector": peer.collector, **there}
         return list(result.values())
