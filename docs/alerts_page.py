@@ -112,7 +112,8 @@ recorded series, which keeps what `straggler_run_pages`, `straggler_run_info` an
 "Cost" is what Prometheus needs for it in each evaluation, in milliseconds, with {active} active \
 alerts, one more run of {ranks} ranks, and {days} days of data \
 (`python -m benchmarks.alert_rules`, [result](../measurements/alert_rules.json)): {seconds} s in \
-all, {shared} ms of it for what all share. On a machine with ten times more load than processors \
+all, {shared} ms of it for what all share; most of the rest is looking up two numbers for the text \
+of each alert. On a machine with ten times more load than processors an earlier version took \
 {loaded} s, against {before} s with \
 the rules that looked mode and team up for each alert.
 
