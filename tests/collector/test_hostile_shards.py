@@ -174,19 +174,19 @@ def test_what_a_shard_adds_to_a_run_is_not_passed_on() -> None:
 
 def test_a_slow_shard_is_not_waited_for_and_not_asked_twice() -> None:
     """The next one is asked in the same round; what comes late counts from then on."""
-    let_go = threading.Event()
+    released = threading.Event()
     asked: list[str] = []
 
     def slow(url: str) -> Response:
         asked.append(url)
-        assert let_go.wait(60.0)
+        assert released.wait(60.0)
         return Response(200, body=listing(entry("late")))
 
     shards = Shards(slow)
     for _ in range(2):
         assert {run["run_id"] for run in shards.shown()["runs"]} == {"own", "healthy"}
     assert len(asked) == 1
-    let_go.set()
+    released.set()
     poll = shards.peers.peers[0].poll
     assert poll is not None
     poll.result(60.0)
@@ -235,11 +235,11 @@ def test_pages_that_wait_for_a_slow_shard_leave_threads_to_others(
 ) -> None:
     """Two wait; who comes next is told so."""
     monkeypatch.setattr("otel_straggler.collector.api.peers._ROOM_S", 0.0)
-    let_go, both = threading.Event(), threading.Barrier(3)
+    released, both = threading.Event(), threading.Barrier(3)
 
     def slow(_: str) -> Response:
         both.wait(60.0)
-        let_go.wait(60.0)
+        released.wait(60.0)
         return Response(200, body=b'{"run_id": "x"}')
 
     shards = Shards(slow)
@@ -255,7 +255,7 @@ def test_pages_that_wait_for_a_slow_shard_leave_threads_to_others(
     both.wait(60.0)
     with pytest.raises(UnavailableError, match="no answer yet to others"):
         fetch()
-    let_go.set()
+    released.set()
     for thread in threads:
         thread.join(60.0)
     assert len(results) == 2

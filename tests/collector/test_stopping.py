@@ -107,11 +107,11 @@ def test_a_scoring_thread_that_does_not_end_is_not_waited_for(
     live.post(kit.spans_of(kit.rank(0, 1), range(16)))
     kit.eventually(live.windows)  # which are handed to the history before they are shown
     assert live.collector._history._history.flush(LONG_S)
-    let_go, is_stuck = threading.Event(), threading.Event()
+    released, is_stuck = threading.Event(), threading.Event()
 
     def sticks(_: object) -> None:
         is_stuck.set()
-        let_go.wait()
+        released.wait()
 
     monkeypatch.setattr(live.collector._worker, "_process", sticks)
     live.post(kit.spans_of(kit.rank(0, 1), range(16, 24)))
@@ -121,7 +121,7 @@ def test_a_scoring_thread_that_does_not_end_is_not_waited_for(
     assert "scoring did not end in time" in caplog.text
     live.collector._history.close(LONG_S)  # on a busy machine its part of a second is short
     assert kept(path)[0] == ["run"]
-    let_go.set()
+    released.set()
     live.collector._worker._thread.join(LONG_S)
 
 
@@ -137,12 +137,12 @@ def test_what_a_thread_that_does_not_end_still_had_to_score_is_counted(
     """What it was at, and what waited for it; a spool has all of it."""
     where = {"history__path": str(tmp_path / "h.db"), "history__spool": str(tmp_path / "spool")}
     live = start(**(where if spools else {}))
-    let_go, is_stuck = threading.Event(), threading.Event()
+    released, is_stuck = threading.Event(), threading.Event()
     score = live.collector._worker._observer.score
 
     def sticks(waiting: object) -> None:
         is_stuck.set()
-        let_go.wait()
+        released.wait()
         score(waiting)
 
     monkeypatch.setattr(live.collector._worker._observer, "score", sticks)
@@ -168,7 +168,7 @@ def test_what_a_thread_that_does_not_end_still_had_to_score_is_counted(
         live.collector._history.close(LONG_S)
         start(**where)
         assert "5 requests of the spool were replayed" in caplog.text
-    let_go.set()
+    released.set()
     live.collector._worker._thread.join(LONG_S)
     assert not live.collector._worker._thread.is_alive()
 
